@@ -1,0 +1,1 @@
+"""The data plane: the router, its engines' clients and the simulated worker."""

@@ -1,0 +1,87 @@
+"""Engines: clients of one worker each, behind one protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sglr_dataplane.job import Chunk, Job
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What a worker says of itself; only what can be trusted.
+
+    ``GetModelInfo`` fills vocabulary size, context length, BOS and EOS with wrong defaults
+    (smg-grpc-servicer 0.14.1): none of them is here.
+    """
+
+    served_model_name: str
+    model_path: str
+    tokenizer_path: str
+    max_req_input_len: int | None
+    """Longest prompt in tokens the worker takes; None when it does not say."""
+    context_length: int | None
+    """The model's window in tokens, from ``server_args.context_length``; None when unset."""
+    max_running_requests: int | None
+    version: str
+    default_sampling_params: str
+    """JSON of the model's ``generation_config``; ``""`` when there is none."""
+
+
+class ChunkStream(Protocol):
+    """The chunks of one job, in order.
+
+    Ends after every choice's finish; anything else raises. Must be closed: consume it under
+    ``contextlib.aclosing``. Closing early cancels the worker's call at once, without awaiting it.
+    """
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        """Return the stream itself."""
+        ...
+
+    async def __anext__(self) -> Chunk:
+        """Return the next chunk.
+
+        Raises:
+            WorkerRefusedError: The worker calls the job invalid.
+            WorkerBusyError: Its queue is full.
+            WorkerUnavailableError: It cannot be reached or went away.
+            WorkerError: It answered with another error.
+            TruncatedStreamError: It ended the stream without finishing every choice.
+            DeadlineExceededError: A deadline passed.
+            StopAsyncIteration: Every choice has finished.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End the worker's call if it still runs; safe to call twice."""
+        ...
+
+
+class Engine(Protocol):
+    """The client of one worker."""
+
+    def generate(self, job: Job) -> ChunkStream:
+        """Start *job*; nothing is sent before the first ``__anext__``."""
+        ...
+
+    async def is_serving(self) -> bool:
+        """Return whether ``grpc.health.v1`` says SERVING for both of the worker's service names.
+
+        Raises:
+            WorkerUnavailableError: It cannot be reached.
+            DeadlineExceededError: It does not answer within the probe's deadline.
+        """
+        ...
+
+    async def facts(self) -> EngineFacts:
+        """Return what the worker says of itself; raises as ``__anext__`` does."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection; running streams end with WorkerUnavailableError."""
+        ...

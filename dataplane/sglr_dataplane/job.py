@@ -1,0 +1,102 @@
+"""A generation ready for a worker, and what a worker says about it.
+
+Everything here is a frozen value. Ids, counts and limits are in tokens.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+ConstraintKind = Literal["json_schema", "regex", "ebnf_grammar", "structural_tag"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A grammar the engine must keep to; *kind* names the field of the wire's oneof."""
+
+    kind: ConstraintKind
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen and when to stop; every field is sent to the engine.
+
+    The defaults are OpenAI's. Ranges are checked in ``prompt.sampling``: the engine checks nothing
+    over gRPC, and some values end its process.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    max_new_tokens: int | None = None
+    """None: the engine generates up to the context limit."""
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    no_stop_trim: bool = False
+    """True keeps the matched stop string or token in the text."""
+    n: int = 1
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    constraint: Constraint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A generation ready for a worker."""
+
+    id: str
+    """32 hexadecimal digits, unique across all routers: engines match aborts by prefix and let a
+    repeated id steal the first one's stream."""
+    model: str
+    """The name the client asked for."""
+    input_ids: tuple[int, ...]
+    """The prompt; at least one id, each in ``range(vocab_size)``."""
+    sampling: Sampling = field(default_factory=Sampling)
+    stream: bool = True
+    """Whether the worker sends tokens as they come, or all at once."""
+    require_reasoning: bool = False
+    """True when a grammar must wait until the model has finished thinking."""
+
+
+def new_job_id() -> str:
+    """Return an id no other job of any router has."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one choice has cost so far, by the worker's own counters."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Why the engine ended a choice."""
+
+    reason: Literal["stop", "length"]
+    matched: int | str | None = None
+    """The stop token's id or the stop string; None when neither ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """New tokens of one choice: always the increment, whatever the engine's way of streaming."""
+
+    token_ids: tuple[int, ...]
+    usage: Usage
+    index: int = 0
+    finish: Finish | None = None
+    """Set on the last chunk of the choice, and only there."""

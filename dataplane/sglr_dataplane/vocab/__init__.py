@@ -1,0 +1,1 @@
+"""Vocabulary tables: id to bytes, special ids, incremental decoding."""

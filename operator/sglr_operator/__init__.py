@@ -1,0 +1,1 @@
+"""The control plane: from SGLangBackend objects to endpoint lists that routers acknowledge."""
