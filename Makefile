@@ -1,0 +1,53 @@
+# What a user, a developer and CI type. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(VENV)/.run: requirements.lock pyproject.toml scripts/setup.sh
+	scripts/setup.sh run
+
+$(VENV)/.dev: requirements-dev.lock pyproject.toml scripts/setup.sh
+	scripts/setup.sh dev
+
+.PHONY: demo
+demo: $(VENV)/.run ## two simulated workers, the router and three answers; ARGS=--once ends after them
+	$(BIN)/sglr demo $(ARGS)
+
+.PHONY: setup
+setup: $(VENV)/.dev ## the environment for developing, from the lock file
+
+.PHONY: test
+test: $(VENV)/.dev tokenizers ## the test suite with its coverage gate
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+.PHONY: tokenizers
+tokenizers: $(VENV)/.dev ## the real tokenizer that `make test` walks with (kept in .cache)
+	$(BIN)/python scripts/fetch_tokenizers.py --only qwen3
+
+.PHONY: check
+check: $(VENV)/.dev ## formatters, linters, types, import contracts, stubs and locks
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/gen_proto.py --check
+	$(BIN)/python scripts/lock.py --check
+
+.PHONY: lock
+lock: $(VENV)/.dev ## write both lock files anew from pyproject.toml
+	$(BIN)/python scripts/lock.py
+
+.PHONY: format
+format: $(VENV)/.dev ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .

@@ -1,0 +1,39 @@
+"""Structured logging: one JSON object per line on stderr, never prompts, answers or keys."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Renders a record as one JSON object: time, level, logger, message, and its ``extra`` facts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without a line break."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update((k, v) for k, v in vars(record).items() if k not in _STANDARD)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def set_up(level: str) -> None:
+    """Send every record at *level* or above to stderr as JSON; replaces earlier set-ups."""
+    stream = logging.StreamHandler(sys.stderr)
+    stream.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level, handlers=[stream], force=True)
+    # uvicorn's own lines repeat ours; what it warns about still passes.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,66 @@
+"""The data plane's metrics; every label has a bounded set of values."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+# To 600 s: a long prompt behind a queue has its first token after minutes.
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class RouterMetrics:
+    """One router's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        """Create every metric at zero."""
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "sglr_requests_total",
+            "Requests answered, by route and by how they ended: a stream that failed after its "
+            "status was sent counts as failed.",
+            ["route", "outcome"],
+            registry=self.registry,
+        )
+        self.in_flight = Gauge(
+            "sglr_requests_in_flight", "Requests being answered.", registry=self.registry
+        )
+        self.first_token = Histogram(
+            "sglr_time_to_first_token_seconds",
+            "From a request's arrival to the first content sent.",
+            ["model"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.duration = Histogram(
+            "sglr_request_duration_seconds",
+            "From a request's arrival to the last byte of its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.tokens = Counter(
+            "sglr_tokens_total",
+            "Tokens by the workers' counters: prompt, cached, completion.",
+            ["model", "kind"],
+            registry=self.registry,
+        )
+        self.attempts = Counter(
+            "sglr_worker_attempts_total",
+            "Generations started on workers, by outcome: succeeded, failed, abandoned.",
+            ["backend", "outcome"],
+            registry=self.registry,
+        )
+        self.workers = Gauge(
+            "sglr_workers",
+            "Workers by backend and state.",
+            ["backend", "state"],
+            registry=self.registry,
+        )
+        self.reloads = Counter(
+            "sglr_manifest_reloads_total",
+            "Looks at a changed manifest, by result: applied, refused.",
+            ["result"],
+            registry=self.registry,
+        )
