@@ -16,35 +16,6 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
-    """How long a worker may take, in seconds."""
-
-    first_token: float = 600.0
-    """From dispatch to the first token: a 100k-token prompt behind a queue takes minutes."""
-    idle: float = 120.0
-    """Between two tokens; a running batch never pauses this long."""
-    total: float = 3600.0
-    """The whole generation."""
-    disconnect_grace: float = 2.0
-    """How long cleaning up after a client that left may take before it is cut off."""
-
-
-@dataclass(frozen=True, slots=True)
-class Probing:
-    """How workers are asked for their health."""
-
-    interval: float = 2.0
-    """Seconds between two checks of a worker, each jittered by up to a fifth; a check is one small
-    RPC without GPU work."""
-    timeout: float = 3.0
-    """Seconds one check may take."""
-    failures: int = 2
-    """Failed checks in a row that take a worker out."""
-    successes: int = 1
-    """Successful checks in a row that bring it back."""
-
-
-@dataclass(frozen=True, slots=True)
 class RouterConfig:
     """Everything a router process is told at its start."""
 
@@ -60,5 +31,3 @@ class RouterConfig:
     log_level: str = "INFO"
     access_log: bool = True
     limits: Limits = field(default_factory=Limits)
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    probing: Probing = field(default_factory=Probing)

@@ -1,0 +1,142 @@
+"""One request and its answer on ASGI: read the body, answer, and notice a client that leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import orjson
+
+from sglr_dataplane.api.faults import ClientGoneError
+from sglr_dataplane.errors import (
+    InvalidRequestError,
+    RequestTooLargeError,
+    UnsupportedMediaTypeError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.types import Receive, Scope, Send
+
+_JSON: Final = [(b"content-type", b"application/json")]
+_SSE: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    # Proxies that buffer or compress would hold tokens back.
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Exchange:
+    """One HTTP request and the answer to it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hold the three parts of an ASGI call."""
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self.arrived: float = scope["state"]["arrived"]
+        """The reading of the access clock when the request came, in seconds."""
+
+    def note(self, **facts: object) -> None:
+        """Add *facts* to the request's log line; never content."""
+        self._scope["state"].setdefault("facts", {}).update(facts)
+
+    def note_failure(self, code: str | None) -> None:
+        """Count the request as failed with *code*, although its status may already be sent."""
+        self._scope["state"]["failure"] = code
+
+    async def body(self, limit: int) -> bytes:
+        """Return the request's body.
+
+        Raises:
+            UnsupportedMediaTypeError: It is declared as something else than plain JSON.
+            RequestTooLargeError: It is longer than *limit* bytes; the rest is not read.
+            ClientGoneError: The client left before it was complete.
+        """
+        headers = dict(self._scope["headers"])
+        _check_media_type(headers)
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        body = bytearray()
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            body += message.get("body", b"")
+            if len(body) > limit:
+                raise _too_large(limit)
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    @asynccontextmanager
+    async def while_connected(self) -> AsyncIterator[None]:
+        """Cancel the block when the client leaves; call after the body was read.
+
+        Raises:
+            ClientGoneError: The client left and the block was cancelled.
+        """
+        with anyio.CancelScope() as scope:
+            # Not a task group: it would wrap the block's own exceptions. The watcher ends here.
+            watcher = asyncio.create_task(self._cancel_when_gone(scope))
+            try:
+                yield
+            finally:
+                watcher.cancel()
+        if scope.cancelled_caught:
+            raise ClientGoneError
+
+    async def _cancel_when_gone(self, scope: anyio.CancelScope) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    async def answer(self, content: object) -> None:
+        """Answer 200 with *content* as JSON."""
+        body = orjson.dumps(content)
+        length = (b"content-length", str(len(body)).encode())
+        await self._send(
+            {"type": "http.response.start", "status": 200, "headers": [*_JSON, length]}
+        )
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start_events(self) -> None:
+        """Answer 200 with the headers of an event stream."""
+        await self._send({"type": "http.response.start", "status": 200, "headers": list(_SSE)})
+
+    async def send_events(self, frames: bytes) -> None:
+        """Send *frames* at once; waits while the client does not read."""
+        await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+
+    async def end_events(self, frames: bytes) -> None:
+        """Send the last *frames* and end the answer."""
+        await self._send({"type": "http.response.body", "body": frames})
+
+
+def _check_media_type(headers: dict[bytes, bytes]) -> None:
+    declared = headers.get(b"content-type", b"application/json")
+    media_type = declared.split(b";")[0].strip().lower()
+    if media_type != b"application/json":
+        raise UnsupportedMediaTypeError(
+            f"Content-Type {declared.decode('latin-1')!r} is not read here; "
+            "send JSON with Content-Type: application/json."
+        )
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding != b"identity":
+        raise UnsupportedMediaTypeError(
+            f"Content-Encoding {encoding.decode('latin-1')!r} is not read here; "
+            "send the body uncompressed."
+        )
+    declared_length = headers.get(b"content-length")
+    if declared_length is not None and not declared_length.isdigit():
+        raise InvalidRequestError("Content-Length is not a number.")
+
+
+def _too_large(limit: int) -> RequestTooLargeError:
+    return RequestTooLargeError(
+        f"The request body is larger than the {limit} bytes this router accepts."
+    )

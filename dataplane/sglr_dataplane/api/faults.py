@@ -1,0 +1,102 @@
+"""Errors on their way out: one envelope for every path, method and protocol."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from sglr_dataplane.errors import MethodNotAllowedError, RouterError, UnknownUrlError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+logger = logging.getLogger(__name__)
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection; there is nobody to answer."""
+
+
+def envelope(error: RouterError) -> dict[str, dict[str, str | None]]:
+    """Return OpenAI's error object for *error*."""
+    return {
+        "error": {
+            "message": error.message,
+            "type": error.type,
+            "param": error.param,
+            "code": error.code,
+        }
+    }
+
+
+def fault_reply(error: RouterError) -> Response:
+    """Return the HTTP answer for *error*; 413 also closes the connection, its body is unread."""
+    reply = Response(orjson.dumps(envelope(error)), error.status, media_type="application/json")
+    if error.retry_after is not None:
+        reply.headers["Retry-After"] = str(error.retry_after)
+    if error.status == 413:
+        reply.headers["Connection"] = "close"
+    return reply
+
+
+def _as_router_error(error: HTTPException, scope: Scope) -> RouterError:
+    if error.status_code == 405:
+        return MethodNotAllowedError(
+            f"{scope['method']} is not allowed on {scope['path']}."
+            f"{_allowed(error)} See GET /v1/models for what is served."
+        )
+    return UnknownUrlError(f"Unknown request URL: {scope['method']} {scope['path']}.")
+
+
+def _allowed(error: HTTPException) -> str:
+    allow = (error.headers or {}).get("Allow", "")
+    return f" Allowed: {allow}." if allow else ""
+
+
+class Faults:
+    """Turns every exception of the inner application into an answer; the innermost middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap *app*."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application; answer in its place when it raises before it answered."""
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except ClientGoneError:
+            raise
+        except RouterError as error:
+            if started:
+                raise
+            scope["state"]["failure"] = error.code
+            await fault_reply(error)(scope, receive, send)
+        except HTTPException as error:
+            answer = _as_router_error(error, scope)
+            scope["state"]["failure"] = answer.code
+            reply = fault_reply(answer)
+            reply.headers.update(error.headers or {})
+            await reply(scope, receive, send)
+        except Exception:
+            logger.exception("request failed unexpectedly", extra={"path": scope["path"]})
+            if started:
+                raise
+            failure = RouterError("The router failed on this request; its log has the reason.")
+            scope["state"]["failure"] = failure.code
+            await fault_reply(failure)(scope, receive, send)
+
+
+def http_exception(_request: Any, error: Exception) -> Response:
+    """Let :class:`Faults` answer Starlette's own 404 and 405."""
+    raise error

@@ -1,0 +1,60 @@
+"""``GET /v1/models`` and ``GET /v1/models/{id}``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from starlette.responses import Response
+
+from sglr_dataplane.api.replies import model_card
+from sglr_dataplane.errors import UnknownModelError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from sglr_dataplane.fleet.registry import Registry
+    from sglr_dataplane.recipe import Recipes
+
+
+class Models:
+    """The models that are declared here, whether or not a worker is up.
+
+    Answers from memory: one sick worker can neither slow nor break it.
+    """
+
+    def __init__(self, registry: Registry, recipes: Recipes, *, created: int) -> None:
+        """List what *registry* knows; *created* is when this router started, in seconds."""
+        self._registry = registry
+        self._recipes = recipes
+        self._created = created
+
+    async def all(self, _request: Request) -> Response:
+        """Return every model and alias once."""
+        return _json({"object": "list", "data": list(self._cards().values())})
+
+    async def one(self, request: Request) -> Response:
+        """Return one model; its id may hold slashes, a leading one too.
+
+        Raises:
+            UnknownModelError: Nothing of that name is served.
+        """
+        name = request.path_params["id"]
+        card = self._cards().get(name)
+        if card is None:
+            raise UnknownModelError(f"The model {name!r} does not exist here.", param="model")
+        return _json(card)
+
+    def _cards(self) -> dict[str, dict[str, Any]]:
+        cards: dict[str, dict[str, Any]] = {}
+        for key in self._registry.counts():
+            model = self._registry.backend(key).spec.model
+            limit = self._registry.max_prompt_tokens(key)
+            for name in (model.name, *model.aliases):
+                extras = {"root": model.name, "parent": None, "max_model_len": limit}
+                cards[name] = model_card(id=name, created=self._created, owned_by="sglr", **extras)
+        return cards
+
+
+def _json(content: object) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")

@@ -1,0 +1,74 @@
+"""What probes, scrapes and people ask a router about itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.responses import Response
+
+from sglr_proto import __version__
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from sglr_dataplane.fleet.registry import Registry
+    from sglr_dataplane.metrics import RouterMetrics
+    from sglr_dataplane.recipe import Recipes
+
+
+class Ops:
+    """``/livez``, ``/readyz``, ``/health``, ``/metrics`` and ``/version``."""
+
+    def __init__(self, registry: Registry, recipes: Recipes, metrics: RouterMetrics) -> None:
+        """Answer from *registry*, *recipes* and *metrics*."""
+        self._registry = registry
+        self._recipes = recipes
+        self._metrics = metrics
+
+    async def livez(self, _request: Request) -> Response:
+        """Answer 200 as long as the event loop turns."""
+        return _json({"status": "alive"})
+
+    async def readyz(self, _request: Request) -> Response:
+        """Answer 200 when at least one backend can take a request, else 503 with the reasons."""
+        backends = self._facts()
+        ready = any(
+            facts["ready_workers"] and facts["problem"] is None for facts in backends.values()
+        )
+        return _json(
+            {"status": "ready" if ready else "not ready", "backends": backends},
+            200 if ready else 503,
+        )
+
+    async def health(self, request: Request) -> Response:
+        """Answer as ``/readyz`` does: what load balancers expect under this name."""
+        return await self.readyz(request)
+
+    async def metrics(self, _request: Request) -> Response:
+        """Return the metrics in Prometheus' text format."""
+        # Thousands of lines take tens of milliseconds: not on the event loop.
+        text = await asyncio.to_thread(generate_latest, self._metrics.registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    async def version(self, _request: Request) -> Response:
+        """Return the product's name and version."""
+        return _json({"name": "sglr", "version": __version__})
+
+    def _facts(self) -> dict[str, dict[str, Any]]:
+        return {
+            key: {
+                "model": self._registry.backend(key).spec.model.name,
+                "known_workers": counts.known,
+                "ready_workers": counts.ready,
+                "problem": self._recipes.problem(key),
+            }
+            for key, counts in self._registry.counts().items()
+        }
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")

@@ -1,0 +1,182 @@
+"""The router process: builds its parts, joins them, and runs them until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from sglr_dataplane.api.chat import ChatCompletions
+from sglr_dataplane.api.faults import Faults, http_exception
+from sglr_dataplane.api.middleware import Access, PathAsMeant, RequestId
+from sglr_dataplane.api.models import Models
+from sglr_dataplane.api.ops import Ops
+from sglr_dataplane.engine.sglang import SGLangEngine
+from sglr_dataplane.fleet.dispatch import Dispatcher
+from sglr_dataplane.fleet.manifest_file import ManifestFile
+from sglr_dataplane.fleet.prober import Prober
+from sglr_dataplane.fleet.registry import Registry
+from sglr_dataplane.metrics import RouterMetrics
+from sglr_dataplane.recipe import Recipes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from sglr_dataplane.config import RouterConfig
+    from sglr_proto.snapshot import Endpoint, Snapshot
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 2048
+# Above the 60 to 75 s after which common load balancers close an idle connection: the side that
+# closes first must not be ours.
+_KEEP_ALIVE_SECONDS = 120
+_GRACE_SECONDS = 30
+
+
+class AddressInUseError(Exception):
+    """The address to listen on is taken, or not one of this machine's."""
+
+
+class Router:
+    """One router process: its fleet, its recipes and its HTTP application."""
+
+    def __init__(self, config: RouterConfig) -> None:
+        """Build every part; nothing runs yet."""
+        self._config = config
+        self.metrics = RouterMetrics()
+        self.registry = Registry(self._engine)
+        self.recipes = Recipes(config.cache_dir, max_prompt_chars=config.limits.max_prompt_chars)
+        self.manifest = ManifestFile(config.manifest)
+        self._dispatcher = Dispatcher(self.registry, on_outcome=self._count_attempt)
+        self.app = self._build_app()
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """Make *snapshot* the truth: its workers and its models."""
+        self.registry.apply(snapshot)
+        self.recipes.apply(snapshot)
+
+    async def run_fleet(self) -> None:
+        """Follow the manifest, load recipes and ask workers for their health, for ever."""
+        prober = Prober(self.registry)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(
+                self.manifest.follow(self.apply, interval=self._config.reload_interval)
+            )
+            group.create_task(self.recipes.load_as_needed())
+            group.create_task(prober.run())
+
+    def _engine(self, endpoint: Endpoint) -> SGLangEngine:
+        return SGLangEngine(endpoint.address)
+
+    def _count_attempt(self, backend_key: str, outcome: str) -> None:
+        self.metrics.attempts.labels(backend_key, outcome).inc()
+
+    def _build_app(self) -> Starlette:
+        ops = Ops(self.registry, self.recipes, self.metrics)
+        models = Models(self.registry, self.recipes, created=int(time.time()))
+        chat = ChatCompletions(
+            self.recipes, self.registry, self._dispatcher, self.metrics, limits=self._config.limits
+        )
+        return Starlette(
+            routes=[
+                Route("/v1/chat/completions", chat, methods=["POST"]),
+                Route("/v1/models", models.all),
+                Route("/v1/models/{id:path}", models.one),
+                Route("/livez", ops.livez),
+                Route("/readyz", ops.readyz),
+                Route("/health", ops.health),
+                Route("/metrics", ops.metrics),
+                Route("/version", ops.version),
+            ],
+            middleware=[
+                Middleware(RequestId),
+                Middleware(PathAsMeant),
+                Middleware(
+                    Access, metrics=self.metrics, clock=time.monotonic, log=self._config.access_log
+                ),
+                Middleware(Faults),
+            ],
+            exception_handlers={HTTPException: http_exception},
+            lifespan=self._lifespan,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        fleet = asyncio.create_task(self.run_fleet())
+        try:
+            yield
+        finally:
+            fleet.cancel()
+            await asyncio.gather(fleet, return_exceptions=True)
+            await self.registry.aclose()
+
+
+async def serve(
+    config: RouterConfig, *, on_listening: Callable[[str, Callable[[], None]], None]
+) -> None:
+    """Serve until SIGTERM, SIGINT, or until stopped.
+
+    Args:
+        config: What to serve, and where.
+        on_listening: Called once connections are accepted, with ``host:port`` and a function that
+            ends serving: running answers are finished first.
+
+    Raises:
+        AddressInUseError: The address cannot be listened on.
+        ManifestError: The manifest cannot be read at the start.
+    """
+    router = Router(config)
+    # A manifest that is wrong from the start ends the process, with its sentence.
+    router.apply(router.manifest.load())
+    listener = _listen(config.host, config.port)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            router.app,
+            loop="none",
+            http="httptools",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+    )
+
+    def stop() -> None:
+        server.should_exit = True
+
+    address = _address(listener)
+    logger.info("listening", extra={"address": address})
+    on_listening(address, stop)
+    await server.serve(sockets=[listener])
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise AddressInUseError(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --port; 0 takes any free one."
+        ) from error
+    return listener
