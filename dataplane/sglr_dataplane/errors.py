@@ -151,6 +151,10 @@ class WorkerUnavailableError(NoAvailableWorkersError):
     code = "worker_unavailable"
 
 
+class WorkerLostError(WorkerUnavailableError):
+    """The connection went away under a job the worker had: the job may be what ended it."""
+
+
 class WorkerBusyError(NoAvailableWorkersError):
     """The worker is up but its queue is full: back-pressure, not a failure."""
 

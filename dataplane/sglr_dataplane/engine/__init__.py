@@ -23,7 +23,7 @@ class EngineFacts:
     model_path: str
     tokenizer_path: str
     max_req_input_len: int | None
-    """Longest prompt in tokens the worker takes; None when it does not say."""
+    """A prompt of this many tokens, or more, is refused; None when the worker does not say."""
     context_length: int | None
     """The model's window in tokens, from ``server_args.context_length``; None when unset."""
     max_running_requests: int | None

@@ -1,0 +1,159 @@
+"""What a worker's messages mean: each one in, the new tokens out.
+
+The proto says that chunks are increments; some engines send everything so far. The counters tell
+which: ``completion_tokens`` is cumulative in both. A choice's ids are therefore never appended
+before they were held against its counter, so that no text can come twice or get lost in silence.
+
+No transport is known here: every client of a worker feeds its messages through one
+:class:`Answers` per call.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from sglr_dataplane.errors import TruncatedStreamError, WorkerError
+from sglr_dataplane.job import Chunk, Finish, Job, Usage
+
+# sglang's finish reasons. "abort" means that the engine gave the generation up: no finish.
+_FINISHES: Final[dict[str, Literal["stop", "length"]]] = {
+    "stop": "stop",
+    "length": "length",
+    # `complete` alone says that the choice ended by itself; only the reason is not told.
+    "": "stop",
+}
+
+
+class Answers:
+    """The answers to one job: turns its messages, in order of arrival, into chunks."""
+
+    def __init__(self, job: Job) -> None:
+        """Expect one finish for each of the choices that *job* asks for."""
+        count = max(job.sampling.n, 1)
+        self._stream = job.stream
+        self._choices = [_Choice(index) for index in range(count)]
+        self._open = count
+
+    def __repr__(self) -> str:
+        streamed = ", ".join(str(choice.usage.completion_tokens) for choice in self._choices)
+        return f"<Answers open={self._open} of {len(self._choices)} tokens=[{streamed}]>"
+
+    @property
+    def finished(self) -> bool:
+        """True when every choice has its finish."""
+        return self._open == 0
+
+    def chunk(self, token_ids: tuple[int, ...], usage: Usage, index: int = 0) -> Chunk | None:
+        """Return what a ``GenerateStreamChunk`` adds; None when it adds nothing.
+
+        Args:
+            token_ids: The message's ids, new ones only or all so far.
+            usage: The message's counters; cumulative.
+            index: The choice it belongs to.
+
+        Raises:
+            WorkerError: The counters fit neither reading, or the choice is unknown or finished.
+        """
+        choice = self._choice(index)
+        new = choice.new_of_chunk(token_ids, usage.completion_tokens)
+        choice.advance(new, usage)
+        return Chunk(new, usage, index) if new else None
+
+    def complete(
+        self,
+        output_ids: tuple[int, ...],
+        usage: Usage,
+        index: int = 0,
+        *,
+        reason: str,
+        matched: int | str | None = None,
+    ) -> Chunk:
+        """Return a choice's last chunk: what ``GenerateComplete`` still adds, and the finish.
+
+        Args:
+            output_ids: All ids, the last increment once more, only new ones, or none.
+            usage: The final counters; zero tokens means "not told" once tokens have come.
+            index: The choice; not looked at in a call that does not stream, where the engine
+                leaves it 0 and the order of arrival counts.
+            reason: The wire's ``finish_reason``.
+            matched: The stop token's id or the stop string.
+
+        Raises:
+            TruncatedStreamError: The engine aborted the generation.
+            WorkerError: Ids were lost on the way, or the choice is unknown or finished.
+        """
+        choice = self._choice(index if self._stream else len(self._choices) - self._open)
+        finish = _FINISHES.get(reason)
+        if finish is None:
+            raise TruncatedStreamError("The worker gave the generation up before it was complete.")
+        if not usage.completion_tokens and choice.received:
+            usage = choice.usage
+        new = choice.new_of_complete(output_ids, usage.completion_tokens, whole=not self._stream)
+        choice.advance(new, usage)
+        choice.finished = True
+        self._open -= 1
+        return Chunk(new, usage, choice.index, Finish(finish, matched))
+
+    def end(self) -> None:
+        """Accept that the worker ended the call with status OK.
+
+        Raises:
+            TruncatedStreamError: A choice has no finish yet; an end is not a "stop".
+        """
+        if self._open:
+            raise TruncatedStreamError(
+                "The worker ended the stream without saying how the generation finished."
+            )
+
+    def _choice(self, index: int) -> _Choice:
+        if not 0 <= index < len(self._choices):
+            raise WorkerError(
+                f"The worker answered choice {index!r} of {len(self._choices)} that were asked for."
+            )
+        choice = self._choices[index]
+        if choice.finished:
+            raise WorkerError(f"The worker sent more of choice {index!r} after its finish.")
+        return choice
+
+
+class _Choice:
+    """How far one choice has come."""
+
+    __slots__ = ("finished", "index", "received", "usage")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.received = 0
+        """Ids that were passed on."""
+        self.usage = Usage()
+        self.finished = False
+
+    def new_of_chunk(self, token_ids: tuple[int, ...], counter: int) -> tuple[int, ...]:
+        if self.received + len(token_ids) == counter:
+            return token_ids
+        if len(token_ids) == counter:
+            return token_ids[self.received :]
+        raise self._contradiction(len(token_ids), counter)
+
+    def new_of_complete(
+        self, output_ids: tuple[int, ...], counter: int, *, whole: bool
+    ) -> tuple[int, ...]:
+        if whole and not self.received:
+            # Not streamed: the message is the choice, and nothing can come twice. The counter may
+            # differ by the tokens that speculative decoding drew beyond the stop.
+            return output_ids
+        missing = counter - self.received
+        if not 0 <= missing <= len(output_ids):
+            raise self._contradiction(len(output_ids), counter)
+        # Whatever the ids repeat, they end where the choice ends.
+        return output_ids[len(output_ids) - missing :]
+
+    def advance(self, new: tuple[int, ...], usage: Usage) -> None:
+        self.received += len(new)
+        self.usage = usage
+
+    def _contradiction(self, length: int, counter: int) -> WorkerError:
+        return WorkerError(
+            f"The worker sent {length} token ids and counts {counter}, but {self.received} came "
+            "before: they are neither an increment nor everything so far."
+        )

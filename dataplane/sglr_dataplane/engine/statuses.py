@@ -1,0 +1,183 @@
+"""What a worker's gRPC status means to the one who asked, by code and text.
+
+Codes are numbers here, so that no transport is needed to know them. The text is read because one
+code says different things: UNAVAILABLE is a full queue or a dead process, INVALID_ARGUMENT a prompt
+that is too long or a grammar that does not compile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from sglr_dataplane.errors import (
+    ContextLengthExceededError,
+    DeadlineExceededError,
+    RequestTooLargeError,
+    RouterError,
+    WorkerBusyError,
+    WorkerError,
+    WorkerLostError,
+    WorkerRefusedError,
+    WorkerUnavailableError,
+)
+
+OK: Final = 0
+CANCELLED: Final = 1
+INVALID_ARGUMENT: Final = 3
+DEADLINE_EXCEEDED: Final = 4
+NOT_FOUND: Final = 5
+RESOURCE_EXHAUSTED: Final = 8
+FAILED_PRECONDITION: Final = 9
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+UNAVAILABLE: Final = 14
+
+_NAMES: Final = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+
+# sglang: "Input length (N tokens) exceeds the maximum allowed length (M tokens)", "The input (N
+# tokens) is longer than the model's context length", "Requested token count exceeds …".
+_TOO_LONG: Final = re.compile(
+    r"input length .* exceeds|longer than the model's context|token count exceeds|"
+    r"maximum (allowed|context|input) length",
+    re.IGNORECASE | re.DOTALL,
+)
+# sglang's scheduler answers 503 when --max-queued-requests is reached, and when a request of higher
+# priority takes a queued one's place.
+_BUSY: Final = re.compile(r"queue is full|higher priority request", re.IGNORECASE)
+# grpcio's words for a call that no connection was found for: the worker has not seen the job.
+_NEVER_SENT: Final = re.compile(
+    r"failed to connect|connection refused|name resolution|dns resolution|no route to host",
+    re.IGNORECASE,
+)
+_OVERSIZED: Final = re.compile(r"message larger than max", re.IGNORECASE)
+_SHUTTING_DOWN: Final = re.compile(r"server shutting down", re.IGNORECASE)
+
+# A target with its scheme, host:port, an IPv4 address, an IPv6 address.
+_ADDRESS: Final = re.compile(
+    r"^(?:ipv4|ipv6|unix|dns|tcp|https?|grpcs?):"
+    r"|^[a-z0-9][\w.-]*:\d{2,5}(?:$|/)"
+    r"|\d{1,3}(?:\.\d{1,3}){3}"
+    r"|(?:[0-9a-f]{1,4}:){4,}[0-9a-f]{0,4}|(?:[0-9a-f]{0,4}:)+:[0-9a-f]*",
+    re.IGNORECASE,
+)
+_LONGEST_SENTENCE: Final = 500
+
+
+def name_of(code: int) -> str:
+    """Return the status's name, such as ``UNAVAILABLE``."""
+    return _NAMES[code] if 0 <= code < len(_NAMES) else f"status {code}"
+
+
+def error_from_status(code: int, details: str) -> RouterError:
+    """Return the error that a call's status other than OK is.
+
+    Args:
+        code: The gRPC status code.
+        details: The status message, by the worker or by the transport.
+
+    Returns:
+        WorkerBusyError for back-pressure, WorkerRefusedError or one of its siblings when the job
+        is to blame, WorkerUnavailableError when it never reached the worker, WorkerLostError when
+        the connection went away under it, DeadlineExceededError, else WorkerError.
+    """
+    meaning = _MEANINGS.get(code)
+    if meaning is not None:
+        return meaning(details)
+    return WorkerError(f"The worker answered with an error ({name_of(code)}).")
+
+
+def _unavailable(details: str) -> RouterError:
+    if _BUSY.search(details):
+        return WorkerBusyError("The worker's queue is full.")
+    if _NEVER_SENT.search(details):
+        return WorkerUnavailableError("The worker cannot be reached.")
+    return WorkerLostError("The worker went away before its answer was complete.")
+
+
+def _exhausted(details: str) -> RouterError:
+    if not _OVERSIZED.search(details):
+        return WorkerBusyError("The worker has no room for another request now.")
+    if details.startswith("CLIENT: Received"):
+        return WorkerError("The worker's answer is larger than the router reads.")
+    return RequestTooLargeError("The request is larger than the worker reads.")
+
+
+def _refused(details: str) -> RouterError:
+    sentence = _without_addresses(details)
+    if _TOO_LONG.search(details):
+        return ContextLengthExceededError(
+            sentence or "The prompt is longer than the model's context.", param="messages"
+        )
+    return WorkerRefusedError(
+        f"The worker refused the request: {sentence}"
+        if sentence
+        else "The worker refused the request without saying why."
+    )
+
+
+def _dead_end(_details: str) -> RouterError:
+    # smg-grpc-servicer: the grammar has no next token; the same job would fail elsewhere, too.
+    return WorkerRefusedError("The worker cannot satisfy the grammar the request asks for.")
+
+
+def _too_late(_details: str) -> RouterError:
+    return DeadlineExceededError("The worker gave the request up because its time was over.")
+
+
+def _foreign(_details: str) -> RouterError:
+    return WorkerError("The worker does not serve the SGLang scheduler's gRPC contract.")
+
+
+def _internal(details: str) -> RouterError:
+    if _SHUTTING_DOWN.search(details):
+        return WorkerUnavailableError("The worker is shutting down.")
+    return WorkerError("The worker answered with an error (INTERNAL).")
+
+
+def _without_addresses(details: str) -> str:
+    """Return the first line of a worker's text, without anything that names a machine."""
+    lines = details.strip().splitlines()
+    if not lines or lines[0].startswith("Traceback"):
+        return ""
+    words = (_word_without_address(word) for word in lines[0].split())
+    sentence = " ".join(words)
+    if len(sentence) > _LONGEST_SENTENCE:
+        return sentence[:_LONGEST_SENTENCE].rstrip() + " …"
+    return sentence
+
+
+def _word_without_address(word: str) -> str:
+    bare = word.strip("()<>,;'\".")
+    return "(address)" if _ADDRESS.search(bare) else word
+
+
+_MEANINGS: Final[dict[int, Callable[[str], RouterError]]] = {
+    INVALID_ARGUMENT: _refused,
+    DEADLINE_EXCEEDED: _too_late,
+    NOT_FOUND: _refused,
+    RESOURCE_EXHAUSTED: _exhausted,
+    FAILED_PRECONDITION: _dead_end,
+    UNIMPLEMENTED: _foreign,
+    INTERNAL: _internal,
+    UNAVAILABLE: _unavailable,
+}
