@@ -24,7 +24,7 @@ SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
 def wrong_tools() -> list[str]:
     """Return one sentence for each pinned tool that is absent or of another version."""
-    wrong = []
+    wrong: list[str] = []
     for name, wanted in PINNED.items():
         try:
             found = version(name)
@@ -61,7 +61,7 @@ def generate(root: Path, out: Path) -> None:
     command += [f"--mypy_grpc_out=quiet,only_async:{out}", *sources(root)]
     # The mypy plugins stand next to the interpreter, which need not be on PATH.
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    subprocess.run(command, cwd=root, check=True, env={"PATH": path})  # noqa: S603
+    subprocess.run(command, cwd=root, check=True, env={"PATH": path})
 
 
 def differences(committed: dict[str, bytes], fresh: dict[str, bytes]) -> list[str]:

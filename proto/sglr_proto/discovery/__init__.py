@@ -1,0 +1,1 @@
+"""The push stream between the operator and its routers."""
