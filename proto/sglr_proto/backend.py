@@ -12,7 +12,6 @@ travel from a newer operator to an older router, which must go on working.
 from __future__ import annotations
 
 import enum
-import reprlib
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, cast
 
@@ -20,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from sglr_proto.address import canonical_host, is_host, join
-from sglr_proto.decoding import decode
+from sglr_proto.decoding import decode, short
 from sglr_proto.documents import read_documents
 from sglr_proto.errors import ManifestError
 
@@ -282,7 +281,7 @@ def decode_backend(obj: object, *, lenient: bool) -> SGLangBackend:
     document = cast("Mapping[object, object]", obj)  # its keys are whatever the author wrote
     for field, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if (found := document.get(field)) != expected:
-            there = "is missing" if found is None else f"is {reprlib.repr(found)}"
+            there = "is missing" if found is None else f"is {short(found)}"
             raise ManifestError(f"{field} {there}; expected {expected!r}.", path=field)
     owner = _owner(document.get("metadata"))
     return decode(document, SGLangBackend, owner=owner, lenient=lenient)
@@ -294,7 +293,7 @@ def _owner(metadata: object) -> str:
         return KIND
     known = cast("Mapping[object, object]", metadata)
     name, namespace = known.get("name"), known.get("namespace") or "default"
-    return f"{KIND} {reprlib.repr(f'{namespace}/{name}')}" if name else KIND
+    return f"{KIND} {f'{namespace}/{name}'!r}" if name else KIND
 
 
 def read_manifests(text: str) -> tuple[SGLangBackend, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import reprlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeGuard, TypeVar
@@ -22,6 +21,7 @@ from sglr_proto.errors import ManifestError
 _StructT = TypeVar("_StructT", bound=msgspec.Struct)
 
 _PLACE = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_LONGEST_SHOWN: Final = 80  # characters
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
 _TYPE_WORDS: Final = {
     "`int`": "an integer",
@@ -123,12 +123,13 @@ def _explain(message: str, value: object, shape: inspect.Type) -> tuple[str, str
         return f"{path} is missing.", path
     if problem.startswith("Invalid enum value"):
         choices = ", ".join(_choices(_descend_shape(shape, path)))
-        return f"{path} is {_short(_descend(value, path))}; expected one of {choices}.", path
+        return f"{path} is {short(_descend(value, path))}; expected one of {choices}.", path
     if problem.startswith("Expected "):
+        expected = problem.partition(", got ")[0]  # what stands there says it better
         for word, plain in _TYPE_WORDS.items():
-            problem = problem.replace(word, plain)
-        there = f"{path or 'the document'} is {_short(_descend(value, path))}"
-        return f"{there}; e{problem[1:]}.", path
+            expected = expected.replace(word, plain)
+        there = f"{path or 'the object'} is {short(_descend(value, path))}"
+        return f"{there}; e{expected[1:]}.", path
     return f"{path}.{problem}." if path else f"{problem}.", path
 
 
@@ -172,13 +173,14 @@ def _choices(shape: inspect.Type) -> list[str]:
     return []
 
 
-def _short(value: object) -> str:
-    """Return *value* as a sentence can hold it."""
+def short(value: object) -> str:
+    """Return *value* as a sentence can hold it: at most 80 characters."""
     if _is_mapping(value):
         return "a mapping"
     if _is_list(value):
         return f"a list of {len(value)}"
-    return reprlib.repr(value)
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 4]}...{shown[-1]}"
 
 
 def _is_mapping(value: object) -> TypeGuard[Mapping[Any, object]]:
