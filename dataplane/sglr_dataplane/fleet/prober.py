@@ -1,0 +1,237 @@
+"""The prober: asks every worker for its health, and what it serves before its first job.
+
+Slow starts are not failures: a worker that was never healthy stays pending however long it takes.
+One that was goes down after several failures in a row, unless it answered a job meanwhile: a busy
+worker may be late for a probe. Any failure has what the worker says of itself asked for again
+before it is trusted again, because another process may have come up in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sglr_dataplane.errors import RouterError
+from sglr_dataplane.fleet.worker import WorkerState
+
+if TYPE_CHECKING:
+    from sglr_dataplane.engine import EngineFacts
+    from sglr_dataplane.fleet.registry import Registry
+    from sglr_dataplane.fleet.worker import Worker
+
+    Rest = Callable[[asyncio.Event, float], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+_CLOSING: Final = 5.0
+"""Seconds for closing one connection, which waits for nothing but the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How often workers are asked, in seconds, and what it takes to change one's mind."""
+
+    interval: float = 5.0
+    """Between two probes of a worker: Kubernetes' own probes come every 10 s."""
+    jitter: float = 0.1
+    """Share of the interval by which it varies, so that routers do not ask in step."""
+    soonest: float = 0.2
+    """Between two probes when failing traffic asks for one at once: five a second at most."""
+    failures: int = 3
+    """Failed probes in a row after which a ready worker is unhealthy: one lost packet is not."""
+    successes: int = 1
+    """Good probes in a row after which an unhealthy worker is ready: SGLang itself waits for its
+    warm-up."""
+    facts: float = 60.0
+    """Between two looks at what a healthy worker says of itself; it only changes with a restart."""
+
+
+class Prober:
+    """Tends the workers of a registry, one task each, from their coming to their closing."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        schedule: Schedule | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        vary: Callable[[], float] = random.random,
+        rest: Rest | None = None,
+    ) -> None:
+        """Tend the workers of *registry*.
+
+        Args:
+            registry: Who there is.
+            schedule: When to ask and when to believe.
+            clock: Seconds that only go up; the one the dispatcher reads.
+            vary: A number in ``[0, 1)``, for the jitter.
+            rest: Waits until the event is set or the seconds are over.
+        """
+        self._registry = registry
+        self._schedule = schedule or Schedule()
+        self._clock = clock
+        self._vary = vary
+        self._rest = rest or self._rest_or_wake
+
+    async def run(self) -> None:
+        """Tend workers until cancelled."""
+        changed = asyncio.Event()
+        self._registry.watch(changed.set)
+        tended: set[Worker] = set()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                changed.clear()
+                there = set(self._registry.tended())
+                for worker in there - tended:
+                    group.create_task(self._tend(worker))
+                tended = there
+                await changed.wait()
+
+    async def _tend(self, worker: Worker) -> None:
+        wake = asyncio.Event()
+        worker.wake = wake.set
+        checkup = Checkup(worker, self._schedule, self._clock)
+        while not worker.is_done:
+            wake.clear()
+            delay = await self._look(checkup)
+            if not worker.is_done:
+                await self._rest(wake, delay)
+        await self._close(worker)
+
+    async def _close(self, worker: Worker) -> None:
+        try:
+            async with asyncio.timeout(_CLOSING):
+                await worker.engine.aclose()
+        except Exception:
+            # Its streams have ended; a connection that cannot be closed must not end the probing.
+            logger.exception("closing broke", extra={"worker": worker.id})
+        self._registry.forget(worker)
+        logger.info("worker closed", extra={"worker": worker.id, "backend": worker.backend_key})
+
+    async def _look(self, checkup: Checkup) -> float:
+        """Ask the worker once and return the seconds until the next time."""
+        worker = checkup.worker
+        if worker.state is WorkerState.LEAVING:
+            return self._schedule.interval
+        before = (worker.state, worker.problem)
+        try:
+            await checkup.run()
+        except Exception:
+            # A mistake here must not end the probing of every other worker.
+            logger.exception("probe broke", extra={"worker": worker.id})
+        if (worker.state, worker.problem) != before:
+            _report(worker)
+        return checkup.delay * (1 + self._schedule.jitter * (2 * self._vary() - 1))
+
+    async def _rest_or_wake(self, wake: asyncio.Event, seconds: float) -> None:
+        soonest = min(seconds, self._schedule.soonest)
+        await asyncio.sleep(soonest)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds - soonest):
+                await wake.wait()
+
+
+class Checkup:
+    """What the prober remembers of one worker between two probes."""
+
+    def __init__(self, worker: Worker, schedule: Schedule, clock: Callable[[], float]) -> None:
+        """Know nothing of *worker* yet."""
+        self.worker = worker
+        self._schedule = schedule
+        self._clock = clock
+        self._failures = 0
+        self._successes = 0
+        self._attempts = 0
+        self._facts_at: float | None = None
+        """When its facts were asked for; None when they are no longer to be trusted."""
+
+    def __repr__(self) -> str:
+        return f"<Checkup of {self.worker!r} {self._successes} good, {self._failures} failed>"
+
+    @property
+    def delay(self) -> float:
+        """Seconds until the next probe; a worker that is starting is asked soon, then less often."""
+        if self.worker.state is not WorkerState.PENDING:
+            return self._schedule.interval
+        backoff = self._schedule.soonest * 2.0 ** min(self._attempts, 30)
+        return min(backoff, self._schedule.interval)
+
+    async def run(self) -> None:
+        """Ask once for health, then for facts if they are due, and change the worker's state."""
+        self._attempts += 1
+        if self.worker.suspect:
+            self._facts_at = None
+        asked_at = self._clock()
+        try:
+            serving = await self.worker.engine.is_serving()
+        except RouterError as failure:
+            if not self._answered_since(asked_at - self._schedule.interval):
+                self._failed(failure.message)
+            return
+        if not serving:
+            self._failed("The worker reports that it is not serving.")
+            return
+        await self._passed()
+
+    def _answered_since(self, when: float) -> bool:
+        answered_at = self.worker.answered_at
+        return answered_at is not None and answered_at >= when and not self.worker.suspect
+
+    def _failed(self, problem: str) -> None:
+        self._successes = 0
+        self._failures += 1
+        self._facts_at = None
+        self.worker.doubted(problem)
+        if self._failures >= self._schedule.failures:
+            self.worker.became_unhealthy(problem)
+
+    async def _passed(self) -> None:
+        facts = await self._current_facts()
+        if facts is None:
+            self._successes = 0
+            return
+        names = self.worker.model_names
+        if not {facts.served_model_name, facts.model_path} & names:
+            self.worker.refused(
+                f"The worker serves {facts.served_model_name!r}, but its backend is for "
+                f"{' or '.join(map(repr, sorted(names)))}."
+            )
+            return
+        self._failures = 0
+        self._successes += 1
+        down = self.worker.state is WorkerState.UNHEALTHY
+        if not down or self._successes >= self._schedule.successes:
+            self.worker.became_ready(facts)
+
+    async def _current_facts(self) -> EngineFacts | None:
+        """Return the worker's facts, asked for anew when they are due; None when it cannot tell."""
+        now = self._clock()
+        known = self.worker.facts
+        asked_at = self._facts_at
+        if known is not None and asked_at is not None and now - asked_at < self._schedule.facts:
+            return known
+        try:
+            facts = await self.worker.engine.facts()
+        except RouterError as failure:
+            if asked_at is not None:
+                # Healthy, and nothing speaks for a restart: what it said before still holds.
+                return known
+            self.worker.doubted(f"It does not say what it serves: {failure.message}")
+            return None
+        self._facts_at = now
+        return facts
+
+
+def _report(worker: Worker) -> None:
+    extra = {"worker": worker.id, "backend": worker.backend_key, "state": worker.state}
+    if worker.problem is None:
+        logger.info("worker ready", extra=extra)
+    else:
+        message = "worker doubted" if worker.is_ready else "worker not usable"
+        logger.warning(message, extra={**extra, "problem": worker.problem})

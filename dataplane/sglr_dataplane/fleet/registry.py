@@ -1,0 +1,238 @@
+"""The registry: the workers of the newest snapshot, and those that are still leaving."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from sglr_proto.snapshot import Endpoint, EndpointState
+
+from sglr_dataplane.fleet.policies.named import new_policy
+from sglr_dataplane.fleet.worker import Worker
+
+if TYPE_CHECKING:
+    from sglr_proto.backend import SGLangBackend
+    from sglr_proto.snapshot import BackendSnapshot, Epoch, Snapshot
+
+    from sglr_dataplane.engine import Engine, EngineFacts
+    from sglr_dataplane.fleet.policies import Policy
+
+logger = logging.getLogger(__name__)
+
+_CLOSING: Final = 5.0
+"""Seconds for closing every connection at the end; closing waits for nothing but the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many workers a backend has, for messages."""
+
+    known: int
+    ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a snapshot changed."""
+
+    added: tuple[Worker, ...] = ()
+    kept: tuple[Worker, ...] = ()
+    leaving: tuple[Worker, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Backend:
+    spec: SGLangBackend
+    policy: Policy
+    workers: Mapping[str, Worker] = field(default_factory=dict[str, Worker])
+    """By endpoint id."""
+
+
+class Registry:
+    """Who there is. Changed by :meth:`apply` alone, in one step; everything else reads."""
+
+    def __init__(self, engine_for: Callable[[Endpoint], Engine]) -> None:
+        """Start empty; *engine_for* makes the client of a new worker."""
+        self._engine_for = engine_for
+        self._backends: dict[str, _Backend] = {}
+        self._keys: dict[str, str] = {}
+        self._leaving: set[Worker] = set()
+        self._order: tuple[Epoch, int] | None = None
+        self._on_change: Callable[[], None] = _unheard
+
+    def __repr__(self) -> str:
+        workers = [worker for each in self._backends.values() for worker in each.workers.values()]
+        return f"<Registry {self._order} {workers!r} leaving={sorted(map(repr, self._leaving))}>"
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call *on_change* after each snapshot; there is one listener, the prober."""
+        self._on_change = on_change
+
+    def apply(self, snapshot: Snapshot) -> Changes:
+        """Make *snapshot* the truth and return what it changed; one that is older changes nothing.
+
+        Workers stay when their endpoint's id and address do. Those that leave get no new jobs and
+        are closed, by the prober, when their last stream ends.
+        """
+        if self._order is not None and snapshot.order < self._order:
+            logger.warning("older snapshot ignored", extra={"order": snapshot.order})
+            return Changes(kept=self.workers())
+        before = set(self.workers())
+        self._backends = {each.backend.key: self._merged(each) for each in snapshot.backends}
+        self._keys = _keys_by_name(self._backends)
+        self._order = snapshot.order
+        after = self.workers()
+        leaving = tuple(sorted(before.difference(after), key=lambda worker: worker.id))
+        self._leaving.update(leaving)
+        for worker in leaving:
+            worker.left()
+        self._on_change()
+        return Changes(
+            added=tuple(worker for worker in after if worker not in before),
+            kept=tuple(worker for worker in after if worker in before),
+            leaving=leaving,
+        )
+
+    def backend_of(self, model: str) -> str | None:
+        """Return the key of the backend that serves the name or alias *model*; None for nobody."""
+        return self._keys.get(model)
+
+    def backend(self, backend_key: str) -> SGLangBackend:
+        """Return the backend *backend_key*; KeyError when it is gone."""
+        return self._backends[backend_key].spec
+
+    def models(self) -> tuple[str, ...]:
+        """Return every name and alias that is served, each once, by backend."""
+        return tuple(self._keys)
+
+    def policy(self, backend_key: str) -> Policy:
+        """Return the policy of *backend_key*; it lives as long as the spec asks for it."""
+        return self._backends[backend_key].policy
+
+    def candidates(self, backend_key: str, *, without: Collection[str] = ()) -> tuple[Worker, ...]:
+        """Return the workers that may take a job now, those with an id in *without* left out.
+
+        The first of these groups with anybody in it: ready; ready, but its last probe or its
+        connection failed; ready, but the control plane wants no new jobs there.
+        """
+        tiers: tuple[list[Worker], ...] = ([], [], [])
+        for worker in self._workers(backend_key):
+            if worker.is_ready and worker.id not in without:
+                tier = _tier(worker)
+                if tier is not None:
+                    tiers[tier].append(worker)
+        return tuple(next(filter(None, tiers), ()))
+
+    def count(self, backend_key: str) -> Counts:
+        """Return how many workers *backend_key* has; zeroes when it is gone."""
+        workers = self._workers(backend_key)
+        return Counts(len(workers), sum(_is_usable(worker) for worker in workers))
+
+    def counts(self) -> dict[str, Counts]:
+        """Return the counts of every backend by its key."""
+        return {key: self.count(key) for key in self._backends}
+
+    def max_prompt_tokens(self, backend_key: str) -> int | None:
+        """Return the longest prompt that every known worker takes; None while none has said.
+
+        sglang refuses a prompt of ``max_req_input_len`` tokens already.
+        """
+        limits = [
+            facts.max_req_input_len - 1
+            for facts in self._all_facts(backend_key)
+            if facts.max_req_input_len is not None
+        ]
+        return min(limits, default=None)
+
+    def facts(self, backend_key: str) -> EngineFacts | None:
+        """Return what a worker of *backend_key* says of itself; None while none has spoken."""
+        return next(iter(self._all_facts(backend_key)), None)
+
+    @property
+    def is_ready(self) -> bool:
+        """True when at least one worker of any backend can take a job."""
+        return any(counts.ready for counts in self.counts().values())
+
+    def workers(self, backend_key: str | None = None) -> tuple[Worker, ...]:
+        """Return the workers of *backend_key*, or of every backend; none that leaves."""
+        if backend_key is not None:
+            return self._workers(backend_key)
+        return tuple(worker for key in self._backends for worker in self._workers(key))
+
+    def tended(self) -> tuple[Worker, ...]:
+        """Return every worker that is not forgotten, those that leave included."""
+        return (*self.workers(), *self._leaving)
+
+    def forget(self, worker: Worker) -> None:
+        """Drop *worker*, which left and is closed."""
+        self._leaving.discard(worker)
+
+    async def aclose(self) -> None:
+        """Close every connection; running streams end with WorkerUnavailableError."""
+        try:
+            async with asyncio.timeout(_CLOSING), asyncio.TaskGroup() as group:
+                for worker in self.tended():
+                    group.create_task(worker.engine.aclose())
+        except TimeoutError:
+            logger.warning("connections left open", extra={"after": _CLOSING})
+
+    def _workers(self, backend_key: str) -> tuple[Worker, ...]:
+        backend = self._backends.get(backend_key)
+        return tuple(backend.workers.values()) if backend is not None else ()
+
+    def _all_facts(self, backend_key: str) -> list[EngineFacts]:
+        workers = self._workers(backend_key)
+        return [worker.facts for worker in workers if worker.facts is not None]
+
+    def _merged(self, wanted: BackendSnapshot) -> _Backend:
+        """Return the backend as *wanted* has it, with the workers it already had."""
+        key = wanted.backend.key
+        names = frozenset(wanted.backend.spec.model.names)
+        known = self._backends.get(key)
+        policy = wanted.backend.spec.routing.policy
+        workers: dict[str, Worker] = {}
+        for endpoint in wanted.endpoints:
+            worker = known.workers.get(endpoint.id) if known is not None else None
+            if worker is None or not _is_same(worker.endpoint, endpoint):
+                worker = Worker(key, endpoint, self._engine_for(endpoint), model_names=names)
+            else:
+                worker.told(endpoint, names)
+            workers[endpoint.id] = worker
+        if known is not None and known.spec.spec.routing.policy == policy:
+            return _Backend(wanted.backend, known.policy, workers)
+        return _Backend(wanted.backend, new_policy(policy), workers)
+
+
+def _keys_by_name(backends: Mapping[str, _Backend]) -> dict[str, str]:
+    """Return the backend of each name; the first backend by key has it when several want it."""
+    keys: dict[str, str] = {}
+    for key, backend in backends.items():
+        for name in backend.spec.spec.model.names:
+            keys.setdefault(name, key)
+    return keys
+
+
+def _is_same(one: Endpoint, other: Endpoint) -> bool:
+    """Return whether two endpoints with one id are reached alike: the client can stay."""
+    return (one.host, one.port, one.protocol) == (other.host, other.port, other.protocol)
+
+
+def _is_usable(worker: Worker) -> bool:
+    return worker.is_ready and worker.endpoint.state is EndpointState.READY
+
+
+def _tier(worker: Worker) -> int | None:
+    match worker.endpoint.state:
+        case EndpointState.READY:
+            return 1 if worker.suspect else 0
+        case EndpointState.DRAINING:
+            return 2
+        case EndpointState.UNREADY:
+            return None
+
+
+def _unheard() -> None:
+    """Be the listener when there is none."""

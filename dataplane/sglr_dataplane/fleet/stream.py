@@ -1,0 +1,122 @@
+"""What a dispatched job gives back: the chunks of the worker that took it."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from typing import TYPE_CHECKING, Self
+
+from sglr_dataplane.errors import DeadlineExceededError, RouterError, TruncatedStreamError
+from sglr_dataplane.fleet.lease import Lease, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglr_dataplane.engine import ChunkStream
+    from sglr_dataplane.fleet.worker import Worker
+    from sglr_dataplane.job import Chunk, Job
+
+
+class Stream:
+    """The chunks of one job from one worker; holds the lease until it is over or closed.
+
+    Must be closed: consume it under ``contextlib.aclosing``. Closing early cancels the worker's
+    call at once, without awaiting it.
+    """
+
+    def __init__(
+        self, lease: Lease, job: Job, *, ends_at: float, clock: Callable[[], float]
+    ) -> None:
+        """Own *lease* from now on.
+
+        Args:
+            lease: The job's hold on a worker.
+            job: What the worker is to generate.
+            ends_at: When the job's time is over, by *clock*.
+            clock: Seconds that only go up.
+        """
+        self._lease = lease
+        self._chunks: ChunkStream = lease.worker.engine.generate(job)
+        self._ends_at = ends_at
+        self._clock = clock
+        self._unfinished = max(job.sampling.n, 1)
+        self._first: Chunk | None = None
+
+    def __repr__(self) -> str:
+        return f"<Stream {self._lease!r} unfinished={self._unfinished}>"
+
+    def __del__(self) -> None:
+        if self._lease.outcome is None:
+            self._lease.end(Outcome.ABANDONED)
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=1)
+
+    @property
+    def worker(self) -> Worker:
+        """The worker that generates."""
+        return self._lease.worker
+
+    async def open(self) -> None:
+        """Wait for the first chunk and keep it.
+
+        Raises:
+            RouterError: It did not come; the lease is over and another worker may be tried.
+        """
+        left = max(self._ends_at - self._clock(), 0.0)
+        try:
+            async with asyncio.timeout(left):
+                self._first = await anext(self._chunks)
+        except StopAsyncIteration:
+            raise self._failed(
+                TruncatedStreamError("The worker ended the stream before it sent anything.")
+            ) from None
+        except TimeoutError as cause:
+            raise self._failed(_over()) from cause
+        except RouterError as failure:
+            raise self._failed(failure) from failure.__cause__
+        except BaseException:
+            self._lease.end(Outcome.ABANDONED)
+            raise
+        self.worker.answered(self._clock())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        """Return the next chunk; raises what the worker's stream raises, and at its deadline."""
+        chunk = self._first
+        if chunk is None:
+            chunk = await self._next()
+        self._first = None
+        if chunk.finish is not None:
+            self._unfinished -= 1
+        return chunk
+
+    async def aclose(self) -> None:
+        """Give the worker back and cancel its call; safe to call twice."""
+        self._lease.end(Outcome.ABANDONED if self._unfinished else Outcome.SUCCEEDED)
+        await self._chunks.aclose()
+
+    async def _next(self) -> Chunk:
+        if self._lease.outcome is not None:
+            raise StopAsyncIteration
+        try:
+            if self._clock() >= self._ends_at:
+                raise _over()  # noqa: TRY301  # ends like any other failure
+            return await anext(self._chunks)
+        except StopAsyncIteration:
+            self._lease.end(Outcome.SUCCEEDED)
+            self.worker.answered(self._clock())
+            raise
+        except RouterError as failure:
+            raise self._failed(failure) from failure.__cause__
+        except BaseException:
+            self._lease.end(Outcome.ABANDONED)
+            raise
+
+    def _failed(self, failure: RouterError) -> RouterError:
+        self._lease.fail(failure)
+        return failure
+
+
+def _over() -> DeadlineExceededError:
+    return DeadlineExceededError("The request was not complete within the time it is given.")

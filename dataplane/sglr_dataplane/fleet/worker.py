@@ -1,0 +1,138 @@
+"""Workers: the data plane's live view of an endpoint."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglr_proto.snapshot import Endpoint
+
+    from sglr_dataplane.engine import Engine, EngineFacts
+
+
+class WorkerState(StrEnum):
+    """Where a worker is in its life."""
+
+    PENDING = "pending"
+    """Not seen healthy yet, or what it serves is not known yet: slow starts stay here."""
+    READY = "ready"
+    UNHEALTHY = "unhealthy"
+    """Was ready and is not, or serves the wrong model."""
+    LEAVING = "leaving"
+    """No longer in the snapshot: keeps its streams, gets no new ones. There is no way back."""
+
+
+class Worker:
+    """One worker of one backend. State changes in its methods only, all of them synchronous."""
+
+    def __init__(
+        self, backend_key: str, endpoint: Endpoint, engine: Engine, *, model_names: frozenset[str]
+    ) -> None:
+        """Start pending.
+
+        Args:
+            backend_key: The backend's ``namespace/name``.
+            endpoint: Where it is.
+            engine: Its client; the worker's last stream must have ended before it is closed.
+            model_names: What it may call the model it serves.
+        """
+        self.backend_key = backend_key
+        self.endpoint = endpoint
+        self.engine = engine
+        self.model_names = model_names
+        self.state = WorkerState.PENDING
+        self.in_flight = 0
+        self.facts: EngineFacts | None = None
+        self.suspect = False
+        """Failed its last probe or dropped a connection: taken only when nothing better is left."""
+        self.problem: str | None = None
+        """Why it is not ready, as a sentence for operators; None when it is."""
+        self.answered_at: float | None = None
+        """When it last answered a job, by the dispatcher's clock in seconds; None before."""
+        self.wake: Callable[[], None] = _nobody
+        """Called when the one who tends this worker should look at it at once."""
+
+    def __repr__(self) -> str:
+        suspect = " suspect" if self.suspect else ""
+        return f"<Worker {self.id} {self.state}{suspect} in_flight={self.in_flight}>"
+
+    @property
+    def id(self) -> str:
+        """The endpoint's identity."""
+        return self.endpoint.id
+
+    @property
+    def is_ready(self) -> bool:
+        """True when it may get jobs, as far as it can be told from here."""
+        return self.state is WorkerState.READY
+
+    @property
+    def is_done(self) -> bool:
+        """True when it left and its last stream has ended: its engine can be closed."""
+        return self.state is WorkerState.LEAVING and self.in_flight == 0
+
+    def told(self, endpoint: Endpoint, model_names: frozenset[str]) -> None:
+        """Take over what a newer snapshot says of it; its address is the same."""
+        self.endpoint = endpoint
+        if model_names != self.model_names:
+            self.model_names = model_names
+            self.wake()
+
+    def begin(self) -> None:
+        """Count one more job."""
+        self.in_flight += 1
+
+    def end(self) -> None:
+        """Count one job less."""
+        if self.in_flight < 1:
+            raise RuntimeError(f"A job of {self!r} ended that had never begun.")
+        self.in_flight -= 1
+        if self.is_done:
+            self.wake()
+
+    def answered(self, now: float) -> None:
+        """Note that it answered a job at *now*: a sign of life as good as a probe."""
+        self.answered_at = now
+
+    def suspected(self) -> None:
+        """Avoid it until a probe has cleared it, and have that probe made at once."""
+        self.suspect = True
+        self.wake()
+
+    def doubted(self, problem: str) -> None:
+        """Avoid it because a probe failed with *problem*; it is not given up yet."""
+        self.suspect = True
+        self.problem = problem
+
+    def became_ready(self, facts: EngineFacts) -> None:
+        """Give it jobs from now on; *facts* are what it said just now."""
+        self.facts = facts
+        self.suspect = False
+        if self.state is not WorkerState.LEAVING:
+            self.problem = None
+            self.state = WorkerState.READY
+
+    def became_unhealthy(self, problem: str) -> None:
+        """Give it no jobs until it is ready again; a worker that never was stays pending."""
+        self.problem = problem
+        if self.state is WorkerState.READY:
+            self.state = WorkerState.UNHEALTHY
+
+    def refused(self, problem: str) -> None:
+        """Give it no jobs because it is not what its backend needs."""
+        self.problem = problem
+        if self.state is not WorkerState.LEAVING:
+            self.state = WorkerState.UNHEALTHY
+
+    def left(self) -> None:
+        """Give it no more jobs, for good."""
+        self.state = WorkerState.LEAVING
+        self.problem = "It is no longer an endpoint of its backend."
+        self.wake()
+
+
+def _nobody() -> None:
+    """Be what is called while nobody tends the worker."""
