@@ -1,0 +1,205 @@
+"""The simulated servicer's way with a Generate call: refuse, cast, run, collect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sglr_proto.sglang import scheduler_pb2 as pb
+
+from sglr_dataplane.sim import assistant, killers
+from sglr_dataplane.sim.cache import PrefixCache
+from sglr_dataplane.sim.casting import Casting
+from sglr_dataplane.sim.messages import Writer
+from sglr_dataplane.sim.playback import actions, compose
+from sglr_dataplane.sim.refusals import refusal_of
+from sglr_dataplane.sim.sampling import choices_of, limits_of
+from sglr_dataplane.sim.scheduler import CONNECTION_LOST, Output, Run, Scheduler
+from sglr_dataplane.sim.script import Incident, Play, Script, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sglr_dataplane.sim.playback import Action
+    from sglr_dataplane.sim.recorder import Recorder
+    from sglr_dataplane.sim.settings import WorkerSettings
+    from sglr_dataplane.sim.text import Text
+
+_SILENCE = Play(chunks=((),), finish="length")
+_HANG = Play(incidents=(Incident(hang=True),))
+
+
+Send = Callable[[pb.GenerateResponse], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The RPC behind a request."""
+
+    number: int
+    """Counts the worker's Generate calls from 1."""
+    send: Send
+    strike: Callable[[Incident, str], None]
+    """Called with a death, a reset or a change of health, and the reason for it."""
+
+
+class CallEndedError(Exception):
+    """The stream of a call ends with *status*."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+class Frontend:
+    """Turns Generate calls into runs, and the runs' outputs into answers."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        script: Script,
+        text: Text,
+        scheduler: Scheduler,
+        recorder: Recorder,
+    ) -> None:
+        self.cache = PrefixCache()
+        self._settings = settings
+        self._text = text
+        self._scheduler = scheduler
+        self._recorder = recorder
+        self._casting = Casting(script)
+
+    def use(self, script: Script) -> None:
+        """Play *script* from the next call on."""
+        self._casting = Casting(script)
+
+    async def answer(self, request: pb.GenerateRequest, call: Call) -> None:
+        """Answer *request*; ending this early ends its runs.
+
+        Raises:
+            CallEndedError: The stream ends with a status.
+        """
+        refusal = refusal_of(request, self._settings.max_req_input_len)
+        if refusal is not None:
+            raise CallEndedError(Status(code="INVALID_ARGUMENT", message=refusal))
+        self._kill_if_deadly(request, call)
+        if choices_of(request) > 1:
+            await self._stream([self._prefill(request, call)], _drop)
+        runs = self._choices(request, call)
+        await (self._stream if request.stream else self._collect)(runs, call.send)
+
+    async def probe(self, rid: str, call: Call) -> None:
+        """Generate one token for HealthCheck under *rid*."""
+        request = pb.GenerateRequest(request_id=rid, tokenized=pb.TokenizedInput(input_ids=[0]))
+        await self._stream([self._planned(rid, request, Play(ids=(0,)), call)], _drop)
+
+    def _kill_if_deadly(self, request: pb.GenerateRequest, call: Call) -> None:
+        death = killers.death_of(request, self._text.vocab_size)
+        if death is not None:
+            call.strike(Incident(die="exit"), death)
+            raise CallEndedError(CONNECTION_LOST)
+
+    def _prefill(self, request: pb.GenerateRequest, call: Call) -> Run:
+        """Return the hidden run that fills the prefix cache before n > 1 choices."""
+        return self._planned(f"{request.request_id}-prefix", request, _SILENCE, call)
+
+    def _choices(self, request: pb.GenerateRequest, call: Call) -> list[Run]:
+        """Return the runs of *request*, ``<rid>-0`` and so on when there are several."""
+        cast = self._casting.cast(request, call.number, self._text)
+        hangs = killers.hangs(request)
+        count = choices_of(request)
+        return [
+            self._planned(
+                f"{request.request_id}-{index}" if count > 1 else request.request_id,
+                request,
+                _HANG if hangs else cast.play_of(index),
+                call,
+                # smg-grpc-servicer 0.14.1 leaves index 0 on every choice that is not streamed.
+                index=index if request.stream else 0,
+                prompt=cast.prompt,
+            )
+            for index in range(count)
+        ]
+
+    def _planned(
+        self,
+        rid: str,
+        request: pb.GenerateRequest,
+        play: Play,
+        call: Call,
+        *,
+        index: int = 0,
+        prompt: str = "",
+    ) -> Run:
+        """Return a run that composes its answer when it gets its slot."""
+
+        def begin() -> Iterator[Action]:
+            ids = tuple(request.tokenized.input_ids)
+            cached = 0 if _wants_prompt_logprobs(request) else self.cache.match(ids)
+            self.cache.add(ids)
+            words = "" if _has_content(play) else self._assistant(prompt, request)
+            limits = limits_of(request, self._settings, self._text.eos_ids)
+            answer = compose(play, words, limits, self._text)
+            self.cache.add(ids + answer.ids)
+            writer = Writer(request, self._text.vocab_size, cached, index)
+            return actions(answer, play, writer, self._settings.token_delay)
+
+        return Run(rid, request, begin, call.strike)
+
+    def _assistant(self, prompt: str, request: pb.GenerateRequest) -> str:
+        thinks = self._settings.thinks and self._text.chooses_thinking
+        return assistant.answer(prompt, request.sampling_params, chooses_thinking=thinks)
+
+    async def _stream(self, runs: list[Run], send: Send) -> None:
+        """Send the outputs of *runs* as they come; return when every run has ended."""
+        outputs: asyncio.Queue[Output] = asyncio.Queue()
+        unfinished = len(runs)
+        try:
+            for run in runs:
+                self._submit(run, outputs)
+            while unfinished:
+                output = await outputs.get()
+                if isinstance(output, Status):
+                    raise CallEndedError(output)
+                if output is None:
+                    unfinished -= 1
+                else:
+                    await send(output)
+        finally:
+            for run in runs:
+                if unfinished:
+                    self._scheduler.abort(run.rid)
+                self._scheduler.close(run.rid)
+
+    async def _collect(self, runs: list[Run], send: Send) -> None:
+        """Send one complete per run, in order, all at the end: one runs after the other."""
+        completes: list[pb.GenerateResponse] = []
+
+        async def keep(message: pb.GenerateResponse) -> None:
+            completes.append(message)
+
+        for run in runs:
+            await self._stream([run], keep)
+        for complete in completes:
+            await send(complete)
+
+    def _submit(self, run: Run, outputs: asyncio.Queue[Output]) -> None:
+        self._scheduler.open(run.rid, outputs)
+        self._recorder.schedule(run.rid)
+        self._scheduler.submit(run)
+
+
+async def _drop(message: pb.GenerateResponse) -> None:
+    """Take *message* and do nothing with it."""
+
+
+def _has_content(play: Play) -> bool:
+    contents = (play.text, play.pieces, play.ids, play.chunks)
+    return any(content is not None for content in contents)
+
+
+def _wants_prompt_logprobs(request: pb.GenerateRequest) -> bool:
+    """Return whether the whole prompt is computed again, past the prefix cache."""
+    return request.return_logprob and request.logprob_start_len >= 0
