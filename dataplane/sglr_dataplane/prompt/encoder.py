@@ -1,0 +1,96 @@
+"""The two libraries that cut text into tokens, behind one protocol."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+
+class Encoder(Protocol):
+    """Cuts text into tokens. Safe to call from several threads; releases the interpreter lock."""
+
+    name: str
+    thread_above: int
+    """Characters from which a call may take a millisecond, and so belongs in a thread."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the ids of *text*, in which added tokens are recognised.
+
+        With *add_special_tokens* the tokenizer's post-processor puts its BOS (and the like) around
+        them.
+        """
+        ...
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Return the ids of *text*, in which no added token is recognised."""
+        ...
+
+
+class ReferenceEncoder:
+    """The ``tokenizers`` library, as the engines use it."""
+
+    name = "tokenizers"
+    thread_above = 1_000  # 0.25 to 0.9 million tokens a second
+
+    def __init__(self, source: bytes) -> None:
+        """Load *source*, the content of a tokenizer.json.
+
+        Raises:
+            ValueError: It is none.
+        """
+        try:
+            self._marked = HuggingFaceTokenizer.from_str(source.decode())
+        except Exception as error:  # the library raises no narrower class
+            raise ValueError(str(error)) from error
+        # Embedding models come with a length to cut or fill to; here the router decides.
+        self._marked.no_truncation()
+        self._marked.no_padding()
+        # The model, by far the largest part, is shared; added tokens stay behind.
+        self._plain = HuggingFaceTokenizer(self._marked.model)
+        if self._marked.normalizer is not None:
+            self._plain.normalizer = self._marked.normalizer
+        if self._marked.pre_tokenizer is not None:
+            self._plain.pre_tokenizer = self._marked.pre_tokenizer
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the ids of *text*, in which added tokens are recognised."""
+        # Unlike encode(), encode_batch_fast() releases the interpreter lock (tokenizers 0.23.3).
+        batch = self._marked.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return batch[0].ids
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Return the ids of *text*, in which no added token is recognised."""
+        return self._plain.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+
+class FastEncoder:
+    """The ``fastokens`` library: 10 to 50 times faster, admitted where it was seen to be equal."""
+
+    name = "fastokens"
+    # 12 to 30 million tokens a second; a run-on word costs about a microsecond a character.
+    thread_above = 16_000
+
+    def __init__(self, source: bytes) -> None:
+        """Load *source*, the content of a tokenizer.json.
+
+        Raises:
+            ValueError: It is none that this library supports.
+            ImportError: The library is not installed.
+        """
+        # Optional: it has no wheels for some platforms.
+        import fastokens  # type: ignore[import-untyped]  # it ships stubs, but no py.typed
+
+        self._tokenizer = fastokens.Tokenizer.from_json_str(source.decode())
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the ids of *text*, in which added tokens are recognised."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Return the ids of *text*, in which no added token is recognised."""
+        ids: list[int] = self._tokenizer.encode_segments([(text, False)]).ids
+        return ids

@@ -1,0 +1,241 @@
+"""Text to token ids, exactly as the model's own tokenizer gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from sglr_dataplane.errors import ContextLengthExceededError, InvalidRequestError
+from sglr_dataplane.prompt.encoder import Encoder, FastEncoder, ReferenceEncoder
+from sglr_dataplane.prompt.literals import LiteralSearch
+from sglr_dataplane.prompt.verdict import verdict_on
+from sglr_dataplane.vocab import TokenizerDocument, TokenizerLoadError, Vocabulary
+from sglr_dataplane.vocab.document import FILE, read
+
+MAX_CHARACTERS = 8_000_000
+"""More than any model's context holds, and about a second's work for the slower encoder's thread."""
+
+Segment = tuple[str, bool]
+"""A part of a prompt, and whether control tokens in it are meant as such."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """The tokenizer of one model: immutable, safe to call from several threads.
+
+    Calls are pure CPU work and release the interpreter lock; texts of more than
+    ``encode_in_thread_above`` characters belong in a thread.
+    """
+
+    vocabulary: Vocabulary
+    special_tokens: Mapping[str, str]
+    """What templates may name: ``{"bos_token": "<s>", "eos_token": "</s>", …}``."""
+    encoder_reason: str
+    """Why this encoder was chosen, in one clause."""
+    max_characters: int
+    _encoder: Encoder
+    _controls: LiteralSearch
+
+    @classmethod
+    def from_dir(
+        cls,
+        path: Path | str,
+        *,
+        verdicts: Path | None = None,
+        max_characters: int = MAX_CHARACTERS,
+    ) -> Tokenizer:
+        """Return the tokenizer in the directory *path*; takes up to seconds, so not in a request.
+
+        Args:
+            path: Holds tokenizer.json, and tokenizer_config.json or special_tokens_map.json.
+            verdicts: Where comparisons of the fast encoder with the reference are kept; None:
+                nothing is compared and the reference encodes.
+            max_characters: Longer texts are refused before they are encoded.
+
+        Raises:
+            TokenizerLoadError: A file is missing, damaged or of an unsupported kind.
+        """
+        directory = Path(path)
+        source = read(directory)
+        vocabulary = Vocabulary.from_document(TokenizerDocument.parse(source))
+        encoder, reason = _chosen(directory, source, vocabulary.digest, verdicts)
+        return cls(
+            vocabulary=vocabulary,
+            special_tokens=MappingProxyType(_special_tokens(directory)),
+            encoder_reason=reason,
+            max_characters=max_characters,
+            _encoder=encoder,
+            _controls=LiteralSearch(vocabulary.added[i] for i in vocabulary.control),
+        )
+
+    def __repr__(self) -> str:
+        """Name the vocabulary and the encoder."""
+        return f"Tokenizer({self.vocabulary!r}, encoder={self.encoder_name!r})"
+
+    @property
+    def encoder_name(self) -> str:
+        """Name of the library that encodes: ``fastokens`` or ``tokenizers``."""
+        return self._encoder.name
+
+    @property
+    def encode_in_thread_above(self) -> int:
+        """Length in characters from which encoding may take a millisecond or more."""
+        return self._encoder.thread_above
+
+    @property
+    def bos(self) -> str | None:
+        """Text of the token that begins a prompt; None when the model has none."""
+        return self.special_tokens.get("bos_token")
+
+    @property
+    def eos(self) -> str | None:
+        """Text of the token that ends an answer; None when the files name none."""
+        return self.special_tokens.get("eos_token")
+
+    @property
+    def pad(self) -> str | None:
+        """Text of the padding token; None when the files name none."""
+        return self.special_tokens.get("pad_token")
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of *text*, without special tokens around it.
+
+        Args:
+            text: A rendered prompt, which writes its own BOS; may be empty.
+
+        Returns:
+            One id per token, each in ``range(vocabulary.size)``; ``()`` for ``""``.
+
+        Raises:
+            ContextLengthExceededError: It has more than ``max_characters`` characters.
+            InvalidRequestError: It holds a lone surrogate, which no UTF-8 has.
+        """
+        self._check_length(text)
+        return self._guarded(self._encoder.encode, text)
+
+    def encode_completion(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of *text* as a prompt of its own: with one BOS if the model has one.
+
+        Raises:
+            ContextLengthExceededError, InvalidRequestError: As ``encode``.
+        """
+        self._check_length(text)
+        ids = self._guarded(lambda text: self._encoder.encode(text, add_special_tokens=True), text)
+        bos = self.vocabulary.id_of(self.bos) if self.bos is not None else None
+        # A prompt that writes its BOS itself would get a second one.
+        return ids[1:] if bos is not None and ids[:2] == (bos, bos) else ids
+
+    def encode_segments(self, segments: Sequence[Segment]) -> tuple[int, ...]:
+        """Return the token ids of the joined *segments*; control tokens count only where allowed.
+
+        Without a control token in a segment that does not allow them, this is
+        ``encode`` of the joined text. Otherwise the text between the allowed control tokens around
+        it is encoded with no added token recognised, so that it stays text for the model.
+
+        Args:
+            segments: Texts in order, each with whether control tokens in it are meant as such.
+
+        Raises:
+            ContextLengthExceededError, InvalidRequestError: As ``encode``.
+        """
+        text = "".join(part for part, _ in segments)
+        self._check_length(text)
+        allowed = list(self._allowed_controls(segments))
+        if allowed == list(self._controls.spans(text)):
+            return self._guarded(self._encoder.encode, text)
+        ids: list[int] = []
+        marked_from = section_from = 0
+        for start, end in (*allowed, (len(text), len(text))):
+            section = text[section_from:start]
+            if any(self._controls.spans(section)):
+                ids += self._guarded(self._encoder.encode, text[marked_from:section_from])
+                ids += self._guarded(self._encoder.encode_plain, section)
+                marked_from = start
+            section_from = end
+        ids += self._guarded(self._encoder.encode, text[marked_from:])
+        return tuple(ids)
+
+    def _allowed_controls(self, segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
+        """Yield where control tokens stand that begin and end in segments that allow them."""
+        offset = 0
+        stretch = ""
+        for part, allows in (*segments, ("", False)):
+            if allows:
+                stretch += part
+                continue
+            yield from ((offset + a, offset + b) for a, b in self._controls.spans(stretch))
+            offset += len(stretch) + len(part)
+            stretch = ""
+
+    def _check_length(self, text: str) -> None:
+        if len(text) > self.max_characters:
+            raise ContextLengthExceededError(
+                f"The prompt has {len(text)} characters; at most {self.max_characters} are read."
+            )
+
+    def _guarded(self, encode: Callable[[str], list[int]], text: str) -> tuple[int, ...]:
+        if not text:
+            return ()
+        try:
+            return tuple(encode(text))
+        except (TypeError, UnicodeEncodeError):
+            # What the two libraries raise for text that is not Unicode; else it is a fault of ours.
+            _refuse_lone_surrogates(text)
+            raise
+
+
+def _refuse_lone_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"The text holds the lone surrogate {text[error.start]!r}; expected valid Unicode."
+        ) from None
+
+
+def _chosen(
+    directory: Path, source: bytes, digest: str, verdicts: Path | None
+) -> tuple[Encoder, str]:
+    """Return the encoder for *source* and why it was chosen."""
+    reason = "no directory for comparisons with fastokens was given"
+    try:
+        if verdicts is not None:
+            verdict = verdict_on(directory / FILE, digest, verdicts)
+            reason = verdict.reason
+            if verdict.admitted:
+                return FastEncoder(source), reason
+        return ReferenceEncoder(source), reason
+    except ValueError as error:
+        raise TokenizerLoadError(f"{FILE} is refused by its library: {error}.") from error
+
+
+def _special_tokens(directory: Path) -> dict[str, str]:
+    """Return the named tokens of the directory's settings; tokenizer_config.json has precedence."""
+    named: dict[str, str] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        for key, value in _settings(directory / name).items():
+            if key.endswith("_token"):
+                match value:
+                    # An AddedToken is written as an object, or as plain text.
+                    case {"content": str(text)} | str(text):
+                        named[key] = text
+                    case _:
+                        continue
+    return named
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the JSON object in *path*; ``{}`` when there is no such file."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise TokenizerLoadError(f"{path.name} cannot be read: {error.strerror}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TokenizerLoadError(f"{path.name} is not a JSON object: {error}.") from error

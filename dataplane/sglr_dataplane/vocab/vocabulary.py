@@ -1,0 +1,114 @@
+"""The tokens of one model, by id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+import orjson
+
+from sglr_dataplane.vocab.decoder import DecodingTable, IncrementalDecoder
+from sglr_dataplane.vocab.document import TokenizerDocument, read
+from sglr_dataplane.vocab.spelling import table_of
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Vocabulary:
+    """The tokens of one model, by id; immutable and shared by all requests."""
+
+    digest: str
+    """SHA-256 of the tokenizer.json: equal digests mean equal vocabularies."""
+    added: Mapping[int, str]
+    """Added tokens by id, special or not: ``{151644: "<|im_start|>", 151667: "<think>", …}``."""
+    special: frozenset[int]
+    """Ids that ``decode(skip_special_tokens=True)`` leaves out; a subset of *added*."""
+    control: frozenset[int]
+    """Added ids that mean more than their text: the special ones, and those that are not also
+    ordinary vocabulary. (DeepSeek's sign for the user's turn is not marked special, and Gemma adds
+    ``<table>``, which is no sign.)"""
+    table: DecodingTable
+
+    @classmethod
+    def from_dir(cls, path: Path | str) -> Vocabulary:
+        """Return the vocabulary of the tokenizer.json in the directory *path*.
+
+        Raises:
+            TokenizerLoadError: It is missing, damaged, or decodes in a way not supported here.
+        """
+        return cls.from_document(TokenizerDocument.parse(read(Path(path))))
+
+    @classmethod
+    def from_document(cls, document: TokenizerDocument) -> Vocabulary:
+        """Return the vocabulary of *document*.
+
+        Raises:
+            TokenizerLoadError: It decodes in a way that is not supported here.
+        """
+        added = document.added
+        special_texts = {token.content for token in added.values() if token.special}
+        special = frozenset(i for i, token in added.items() if token.content in special_texts)
+        control = special | {i for i, token in added.items() if token.content not in document.vocab}
+        return cls(
+            digest=document.digest,
+            added=MappingProxyType({i: token.content for i, token in added.items()}),
+            special=special,
+            control=control,
+            table=table_of(document),
+        )
+
+    def __repr__(self) -> str:
+        """Name the vocabulary by size and digest."""
+        return f"Vocabulary(size={self.size}, digest={self.digest[:12]!r})"
+
+    @property
+    def size(self) -> int:
+        """One more than the highest id; ids below it may be unused."""
+        return len(self.table.tokens)
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Return what *token_id* adds to a text; ``b""`` for ids that stand for nothing."""
+        return self.table.tokens[token_id] if 0 <= token_id < self.size else b""
+
+    def id_of(self, text: str) -> int | None:
+        """Return the id of the added token *text*; None when there is no such added token."""
+        return self._added_ids.get(text)
+
+    def ids_of(self, texts: Iterable[str]) -> frozenset[int]:
+        """Return the ids of those of *texts* that are added tokens here."""
+        return frozenset(i for text in texts if (i := self.id_of(text)) is not None)
+
+    def decoder(self, hide: frozenset[int] = frozenset()) -> IncrementalDecoder:
+        """Return a fresh decoder for one choice, which gives no text for the ids in *hide*."""
+        return IncrementalDecoder(self.table, hide)
+
+    def decode(self, ids: Iterable[int], hide: frozenset[int] = frozenset()) -> str:
+        """Return the text of *ids*, as a decoder gives it piece by piece."""
+        decoder = self.decoder(hide)
+        return "".join(piece.text for piece in (*decoder.feed(tuple(ids)), *decoder.flush()))
+
+    @cached_property
+    def escaped(self) -> tuple[bytes | None, ...]:
+        """Each ordinary token as it stands inside a JSON string, without the quotes.
+
+        None for added tokens, unused ids and pieces of characters: those need the decoder. Built
+        at the first use (about 0.1 s for 150,000 tokens); see :attr:`IncrementalDecoder.is_clean`.
+        """
+        atomic = self.table.atomic
+        return tuple(
+            None if token_id in atomic or not token else _escaped(token)
+            for token_id, token in enumerate(self.table.tokens)
+        )
+
+    @cached_property
+    def _added_ids(self) -> dict[str, int]:
+        return {text: token_id for token_id, text in self.added.items()}
+
+
+def _escaped(token: bytes) -> bytes | None:
+    try:
+        return orjson.dumps(token.decode())[1:-1]
+    except UnicodeDecodeError:
+        return None
