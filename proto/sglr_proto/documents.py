@@ -89,23 +89,22 @@ def _refuse_bombs(text: str) -> None:
 
     Works on events, one after the other: composing a tree is recursive, and comes too late.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str | None, int] = {}
     open_nodes: list[tuple[str | None, int]] = []
     total = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
-            # An alias within its own anchor is endless; it has no size yet.
-            total += sizes.get(str(event.anchor), MAX_NODES + 1)
+            total += sizes.get(event.anchor, 1)  # undefined: composing says so
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
-            sizes[str(event.anchor)] = 1
+            sizes[event.anchor] = 1
         elif isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, total))
-            sizes.pop(str(event.anchor), None)
+            sizes[event.anchor] = MAX_NODES + 1  # an alias within its own anchor is endless
             total += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_nodes.pop()
-            sizes[str(anchor)] = total - before
+            sizes[anchor] = total - before
         if len(open_nodes) > MAX_DEPTH:
             line = _line(event)
             raise ManifestError(f"Line {line} is nested deeper than {MAX_DEPTH} levels.")

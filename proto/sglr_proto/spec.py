@@ -1,0 +1,181 @@
+"""The spec of a SGLangBackend, field by field.
+
+These structs are its only source: the router reads them from a file, the operator from the API
+server, and the custom resource definition is made from them (each ``description`` becomes the
+field's). Bounds stand at the field where a schema can hold them, and in ``__post_init__`` where it
+takes more than one field or a parser; what is raised there starts with the field's own path.
+
+Unknown fields are refused by :mod:`sglr_proto.backend` and not by the structs, because they also
+travel from a newer operator to an older router, which must go on working.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sglr_proto.address import canonical_host, is_host, join
+
+ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S+$")]
+"""What a client sends as ``model``; 256 holds the longest repository name with a path in front."""
+
+
+class PolicyName(enum.StrEnum):
+    """How the worker of a request is chosen."""
+
+    ROUND_ROBIN = "RoundRobin"
+    """Each worker in turn."""
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which model the workers serve."""
+
+    name: Annotated[
+        ModelName,
+        Meta(description="What clients send as `model`: 1 to 256 characters, no whitespace."),
+    ]
+    aliases: Annotated[
+        tuple[ModelName, ...],
+        Meta(
+            max_length=16,
+            description="Other names that clients may send. Each differs from the name and from "
+            "the others. Default: none; at most 16, which keeps /v1/models readable.",
+        ),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse names that are not one word, or that say the same twice."""
+        refuse_unprintable(name=self.name)
+        for index, alias in enumerate(self.aliases):
+            refuse_unprintable(**{f"aliases[{index}]": alias})
+            if alias == self.name:
+                raise ValueError(f"aliases[{index}] is {alias!r}; that is the model's name already")
+            if alias in self.aliases[:index]:
+                raise ValueError(f"aliases[{index}] is {alias!r}; that alias stands there twice")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that clients may send, the model's own first."""
+        return (self.name, *self.aliases)
+
+
+class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the model's tokenizer and chat template are."""
+
+    path: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=4096,
+            description="A folder, as the router sees it, with tokenizer.json and "
+            "tokenizer_config.json, and chat_template.jinja if the template is apart. No default: "
+            "a wrong tokenizer answers in nonsense. At most 4096 characters, Linux's own limit.",
+        ),
+    ]
+
+    def __post_init__(self) -> None:
+        """Refuse NUL, line breaks and halves of surrogate pairs, which no one means."""
+        if not self.path.isprintable():
+            raise ValueError(f"path is {self.path!r}; expected printable characters")
+
+
+class StaticEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One worker at a fixed address."""
+
+    host: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=254,
+            description="A DNS name, an IPv4 or an IPv6 address, without scheme, port or brackets.",
+        ),
+    ]
+    port: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65535,
+            description="The worker's gRPC port. Default: 30000, as SGLang has it.",
+        ),
+    ] = 30000
+
+    def __post_init__(self) -> None:
+        """Refuse URLs and the like."""
+        if not is_host(self.host):
+            raise ValueError(
+                f"host is {self.host!r}; expected a DNS name or an IP address, "
+                "without scheme, port or brackets"
+            )
+
+    @property
+    def address(self) -> str:
+        """What to dial, such as ``10.0.0.1:30000`` or ``[fd00::1]:30000``."""
+        return join(self.host, self.port)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What makes it the same worker, however its host is spelled."""
+        return canonical_host(self.host), self.port
+
+
+class StaticWorkers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Workers that are listed one by one."""
+
+    endpoints: Annotated[
+        tuple[StaticEndpoint, ...],
+        Meta(
+            min_length=1,
+            max_length=1000,
+            description="The workers, unique by host and port. No default; at most 1000, so that "
+            "the object stays far below the 1.5 MiB an API server stores.",
+        ),
+    ]
+
+    def __post_init__(self) -> None:
+        """Refuse one worker listed twice: it would get twice its share."""
+        first: dict[tuple[str, int], int] = {}
+        for index, endpoint in enumerate(self.endpoints):
+            if (earlier := first.setdefault(endpoint.key, index)) != index:
+                raise ValueError(
+                    f"endpoints[{index}] is {endpoint.address}; endpoints[{earlier}] is that "
+                    "worker already"
+                )
+
+
+class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the workers are found."""
+
+    static: Annotated[StaticWorkers, Meta(description="A fixed list of addresses.")]
+
+
+class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How requests are spread over the workers."""
+
+    policy: Annotated[
+        PolicyName,
+        Meta(
+            description="How the worker of a request is chosen. Default: RoundRobin, which needs "
+            "to know nothing about the workers."
+        ),
+    ] = PolicyName.ROUND_ROBIN
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the user asks for."""
+
+    model: Annotated[Model, Meta(description="Which model the workers serve.")]
+    tokenizer: Annotated[Tokenizer, Meta(description="Where the model's tokenizer is.")]
+    workers: Annotated[Workers, Meta(description="Where the workers are found.")]
+    routing: Annotated[
+        Routing, Meta(description="How requests are spread over the workers. Default: in turn.")
+    ] = Routing()
+
+
+def refuse_unprintable(**named: str) -> None:
+    """Raise if one of the words holds whitespace or what cannot be shown."""
+    for path, word in named.items():
+        if not word.isprintable() or any(letter.isspace() for letter in word):
+            raise ValueError(f"{path} is {word!r}; expected one word of printable characters")

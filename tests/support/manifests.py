@@ -1,0 +1,48 @@
+"""SGLangBackend documents for tests: a right one, and the same with one thing changed."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+_STEP = re.compile(r"\[(\d+)\]|([^.\[]+)")
+
+GONE = object()
+"""As a value for :func:`changed`: take the field away."""
+
+
+def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
+    """Return a decoded document that has every field."""
+    return {
+        "apiVersion": "sglr.dev/v1alpha1",
+        "kind": "SGLangBackend",
+        "metadata": {"name": name, "namespace": "inference"},
+        "spec": {
+            "model": {"name": model, "aliases": [f"{model}-latest", f"{model}-small"]},
+            "tokenizer": {"path": "tokenizers/qwen"},
+            "workers": {
+                "static": {
+                    "endpoints": [
+                        {"host": "127.0.0.1", "port": 30000},
+                        {"host": "gpu-1.lab", "port": 30001},
+                    ]
+                }
+            },
+            "routing": {"policy": "RoundRobin"},
+        },
+    }
+
+
+def changed(path: str, value: object, document: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return *document* (or :func:`a_document`) with *value* at *path*, such as ``a.b[0].c``."""
+    result = copy.deepcopy(document) if document is not None else a_document()
+    steps = [int(index) if index else name for index, name in _STEP.findall(path)]
+    inner: Any = result
+    for step in steps[:-1]:
+        inner = inner[step]
+    if value is GONE:
+        del inner[steps[-1]]
+    else:
+        inner[steps[-1]] = value
+    return result
