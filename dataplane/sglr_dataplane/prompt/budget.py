@@ -1,0 +1,126 @@
+"""How much one rendering may cost: steps, time, and the size of every value it makes.
+
+A template comes from a model's repository and may be broken or hostile, and a request may hold a
+hundred thousand messages. :mod:`sglr_dataplane.prompt.sandbox` reports here at each loop turn,
+call, operator and output; the size rules keep any single step in between short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterable, ValuesView
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2.runtime import Context
+
+from sglr_dataplane.errors import TemplateRefusalError
+from sglr_dataplane.prompt.json_values import is_object
+
+
+@dataclass(frozen=True, slots=True)
+class RenderLimits:
+    """What one rendering may cost at most."""
+
+    steps: int = 5_000_000
+    """Loop turns, calls and operators. A 60-message agent history with 8 tools takes 5,000."""
+    characters: int = 8_000_000
+    """Length of the prompt, and of any value on the way: some 2 million tokens, more than the
+    contexts that are served."""
+    seconds: float = 5.0
+    """Wall time. Long histories take 3 ms; the rest is room for a busy machine."""
+
+
+BUDGET = "(budget)"
+"""The context key of the rendering's budget: no template can write this name."""
+
+
+class RenderBudgetError(TemplateRefusalError):
+    """The rendering was ended because it became too long, too large or too slow."""
+
+    code = "render_budget_exceeded"
+
+
+class Budget:
+    """What is left for one rendering; used by one thread."""
+
+    def __init__(self, limits: RenderLimits, clock: Callable[[], float]) -> None:
+        """Start the time now, by *clock* (seconds, rising)."""
+        self.limits = limits
+        self._clock = clock
+        self._ends = clock() + limits.seconds
+        self._steps = limits.steps
+        # Text is written to macros and blocks first, then again into what encloses them.
+        self._characters = 4 * limits.characters
+        self._weights: dict[int, tuple[int, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Budget steps={self._steps} characters={self._characters}>"
+
+    def step(self, characters: int = 0) -> None:
+        """Count one step that writes *characters* of fixed text."""
+        self._steps -= 1
+        self._characters -= characters
+        if self._steps < 0 or self._characters < 0 or self._clock() > self._ends:
+            self._refuse()
+
+    def write(self, text: str) -> None:
+        """Count *text* as written somewhere."""
+        self._characters -= len(text)
+        if self._characters < 0:
+            self._refuse()
+
+    def fits(self, size: int) -> None:
+        """Refuse to make a value of *size* characters or items."""
+        if size > self.limits.characters:
+            raise RenderBudgetError(
+                "The chat template of this model makes a value of more than"
+                f" {self.limits.characters} characters from these messages.",
+                param="messages",
+            )
+
+    def make(self, size: int) -> None:
+        """Count a text of *size* characters that is about to be made."""
+        self.fits(size)
+        self.step(size)
+
+    def weigh(self, value: Any) -> int:
+        """Return the size of *value* written out; shared parts count each time they appear.
+
+        Keeps ``[x, x]`` in a loop from becoming a value that needs an age to print or compare.
+        """
+        if isinstance(value, str):
+            return len(value) + 1
+        if value is None or isinstance(value, int | float):
+            return 1
+        if not isinstance(value, list | tuple | dict | ItemsView | ValuesView):
+            return 1
+        known = self._weights.get(id(value))  # pyright: ignore[reportUnknownArgumentType]  # any list
+        if known is not None:
+            return known[0]
+        weight = 1 + sum(map(self.weigh, _parts(value)))
+        self.fits(weight)
+        # The value is kept too: a freed one's id would be used again.
+        self._weights[id(value)] = (weight, value)  # pyright: ignore[reportUnknownArgumentType]
+        return weight
+
+    def _refuse(self) -> None:
+        raise RenderBudgetError(
+            "Rendering these messages with the chat template of this model takes more than the"
+            f" {self.limits.seconds:g} seconds, {self.limits.steps} steps or"
+            f" {self.limits.characters} characters it may take.",
+            param="messages",
+        )
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if is_object(value):
+        return [*value, *value.values()]
+    return value  # type: ignore[no-any-return]  # a list, a tuple or a dict's view
+
+
+def budget_of(context: Context) -> Budget:
+    """Return the budget of the rendering that *context* belongs to."""
+    budget = context.parent[BUDGET]
+    if not isinstance(budget, Budget):
+        raise TypeError("the rendering has no budget")
+    return budget
