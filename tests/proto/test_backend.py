@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sglr_proto.backend import (
     ManifestError,
@@ -283,6 +283,7 @@ PLACES = st.sampled_from(
 )
 
 
+@settings(deadline=None)  # a loaded machine is no failure
 @given(PLACES, JSON)
 def test_any_value_anywhere_is_taken_or_refused_with_a_path(path: str, value: object) -> None:
     """No value ends in another exception; a refusal names its place; leniency only forgives."""
