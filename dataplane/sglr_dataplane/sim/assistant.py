@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sglr_proto.sglang import scheduler_pb2 as pb
 
 _SHORTEST_TELLING_WORD = 4
+_LONGEST_ECHO = 2000
 
 
 def answer(prompt: str, sampling: pb.SamplingParams, *, chooses_thinking: bool) -> str:
@@ -46,7 +47,8 @@ def _words(said: Conversation) -> str:
         return f"The tool says: {' and '.join(_short(result) for result in said.results)}"
     if not said.user:
         return "Hello! What would you like to talk about?"
-    return f"You said: {said.user}\nThat is {len(said.user.split())} words. What else?"
+    echo = said.user[:_LONGEST_ECHO]
+    return f"You said: {echo}\nThat is {len(said.user.split())} words. What else?"
 
 
 def _short(text: str) -> str:

@@ -15,6 +15,7 @@ from sglr_dataplane.sim.recorder import Recorder
 from sglr_dataplane.sim.script import Script, load_script, seconds
 from sglr_dataplane.sim.settings import WorkerSettings
 from sglr_dataplane.sim.worker import GRACE, SimWorker
+from sglr_dataplane.vocab import TokenizerLoadError
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
                 journal = files.enter_context(args.journal.open("a", encoding="utf-8"))
             worker = SimWorker(settings, script, recorder=Recorder(journal), die=_die)
             asyncio.run(_serve(worker, args.ready_file))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TokenizerLoadError) as error:
         sys.stderr.write(f"sim-worker: {error}\n")
         return 2
     return 0

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from sglr_dataplane.sim.shapes import object_of
+
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n?(.*?)(?=<\|im_end\|>|<\|im_start\|>|\Z)", re.DOTALL)
 _TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
 _RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
@@ -68,12 +70,13 @@ def _tool_of(line: str) -> Tool | None:
         loaded = json.loads(line)
     except ValueError:
         return None
-    function = loaded.get("function", loaded) if isinstance(loaded, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+    wrapper = object_of(loaded)
+    function = object_of(wrapper.get("function", wrapper))
+    name = function.get("name")
+    if not isinstance(name, str):
         return None
-    parameters = function.get("parameters")
     return Tool(
-        name=function["name"],
+        name=name,
         description=str(function.get("description") or ""),
-        parameters=parameters if isinstance(parameters, dict) else {},
+        parameters=object_of(function.get("parameters")),
     )

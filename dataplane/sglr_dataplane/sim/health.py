@@ -1,4 +1,4 @@
-# ruff: noqa: N802, ARG002 -- names and signatures of rpcs are the contract's
+# ruff: noqa: N802 -- names and signatures of rpcs are the contract's
 """``grpc.health.v1`` as the worker serves it: two names, Watch says one status and ends."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from grpc_health.v1 import (  # type: ignore[import-untyped]  # it ships without
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from sglr_dataplane.sim.recorder import Recorder
+    from sglr_dataplane.sim.faults import Faults
 
 OVERALL = ""
 ENGINE = "sglang.grpc.scheduler.SglangScheduler"
@@ -51,9 +51,9 @@ class Health:
 class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # untyped base
     """Answers for one Health."""
 
-    def __init__(self, health: Health, recorder: Recorder) -> None:
+    def __init__(self, health: Health, faults: Faults) -> None:
         self._health = health
-        self._recorder = recorder
+        self._faults = faults
 
     async def Check(
         self,
@@ -63,7 +63,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # u
         ],
     ) -> health_pb2.HealthCheckResponse:
         """Return the status; NOT_FOUND for a name that is neither of the two."""
-        self._recorder.call("Check")
+        await self._faults.begin("Check", context)
         serving = self._health.is_serving(request.service)
         if serving is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Unknown service: {request.service}")
@@ -77,7 +77,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # u
         ],
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         """Send the status once and end: the real worker does not watch."""
-        self._recorder.call("Watch")
+        await self._faults.begin("Watch", context)
         yield health_pb2.HealthCheckResponse(
             status=_status(self._health.is_serving(request.service))
         )

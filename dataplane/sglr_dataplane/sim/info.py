@@ -10,6 +10,8 @@ from google.protobuf import json_format
 from google.protobuf.struct_pb2 import Struct
 from sglr_proto.sglang import scheduler_pb2 as pb
 
+from sglr_dataplane.sim.script import ScriptError
+
 if TYPE_CHECKING:
     from sglr_dataplane.sim.script import Script
     from sglr_dataplane.sim.settings import WorkerSettings
@@ -20,7 +22,11 @@ _SAMPLING_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_pena
 
 
 def model_info(settings: WorkerSettings, script: Script) -> pb.GetModelInfoResponse:
-    """Return GetModelInfo's answer: vocabulary, window, BOS and EOS are wrong, as in 0.14.1."""
+    """Return GetModelInfo's answer: vocabulary, window, BOS and EOS are wrong, as in 0.14.1.
+
+    Raises:
+        ScriptError: The script's model_info names a field that is not there, or of another type.
+    """
     path = "" if settings.tokenizer is None else str(settings.tokenizer)
     answer = pb.GetModelInfoResponse(
         model_path=path or settings.model_name,
@@ -39,7 +45,10 @@ def model_info(settings: WorkerSettings, script: Script) -> pb.GetModelInfoRespo
         default_sampling_params_json=_sampling_defaults(settings),
     )
     said = json_format.MessageToDict(answer, preserving_proto_field_name=True)
-    return json_format.ParseDict({**said, **script.model_info}, pb.GetModelInfoResponse())
+    try:
+        return json_format.ParseDict({**said, **script.model_info}, pb.GetModelInfoResponse())
+    except json_format.ParseError as error:
+        raise ScriptError(f"The script is wrong: {error} - at `$.model_info`") from error
 
 
 @dataclass(frozen=True, slots=True)

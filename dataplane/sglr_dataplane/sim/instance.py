@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sglr_dataplane.sim.shapes import list_of, object_of
+
 _DEPTH = 16
 """Where a schema that refers to itself is cut off."""
 
 
-def fill(schema: Any, message: str) -> Any:
+def fill(schema: object, message: str) -> Any:
     """Return a value for *schema*, taken from *message* where it has one of the right type."""
-    return _Filler(schema if isinstance(schema, dict) else {}, message).value(schema, "", 0)
+    root = object_of(schema)
+    return _Filler(root, message).value(root, 0)
 
 
 class _Filler:
@@ -24,43 +27,54 @@ class _Filler:
         self._root = root
         self._message = message
 
-    def value(self, schema: Any, name: str, depth: int) -> Any:
-        """Return a value for *schema*, the schema of the property *name*."""
-        if not isinstance(schema, dict) or depth > _DEPTH:
+    def value(self, schema: dict[str, Any], depth: int) -> Any:
+        """Return a value for *schema*, found *depth* levels below the root."""
+        if depth > _DEPTH:
             return None
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
-            return self._chosen(list(schema["enum"]))
+            return self._chosen(list_of(schema["enum"]))
         inner = self._inner(schema)
-        if inner is not None:
-            return self.value(inner, name, depth + 1)
-        return self._of_type(schema, name, depth)
+        return self._of_type(schema, depth) if inner is None else self.value(inner, depth + 1)
 
-    def _of_type(self, schema: dict[str, Any], name: str, depth: int) -> Any:
-        kind = schema.get("type", "object" if "properties" in schema else "string")
-        kind = kind[0] if isinstance(kind, list) and kind else kind
-        if kind == "object":
-            properties = schema.get("properties", {})
-            wanted = schema.get("required", list(properties))
-            return {key: self.value(properties.get(key, {}), key, depth + 1) for key in wanted}
-        if kind == "array":
-            count = max(schema.get("minItems", 1), 0)
-            return [self.value(schema.get("items", {}), name, depth + 1) for _ in range(count)]
-        if kind in {"integer", "number"}:
-            return self._number(schema, whole=kind == "integer")
-        return {"boolean": True, "null": None}.get(kind, self._words(schema))
+    def _of_type(self, schema: dict[str, Any], depth: int) -> Any:
+        kinds = schema.get("type", "object" if "properties" in schema else "string")
+        kind = str(kinds if isinstance(kinds, str) else (list_of(kinds) or ["string"])[0])
+        match kind:
+            case "object":
+                return self._object(schema, depth)
+            case "array":
+                items = object_of(schema.get("items"))
+                return [self.value(items, depth + 1) for _ in range(schema.get("minItems", 1))]
+            case "integer" | "number":
+                return self._number(schema, whole=kind == "integer")
+            case "boolean":
+                return True
+            case "null":
+                return None
+            case _:
+                return self._words(schema)
 
-    def _inner(self, schema: dict[str, Any]) -> Any:
-        """Return the schema that *schema* stands for: a reference's target or a first choice."""
+    def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
+        """Return an object with what *schema* requires; with every property when it says nothing."""
+        properties = object_of(schema.get("properties"))
+        wanted = list_of(schema.get("required", list(properties)))
+        return {key: self.value(object_of(properties.get(key)), depth + 1) for key in wanted}
+
+    def _inner(self, schema: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the schema that *schema* stands for: a reference's target or a first choice.
+
+        None when it stands for itself.
+        """
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/"):
-            target: Any = self._root
+            target = self._root
             for step in reference[2:].split("/"):
-                target = target.get(step, {}) if isinstance(target, dict) else {}
+                target = object_of(target.get(step))
             return target
         choices = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
-        return choices[0] if choices else None
+        return object_of(choices[0]) if choices else None
 
     def _chosen(self, values: list[Any]) -> Any:
         """Return the first of *values* the message names, else the first."""
@@ -80,6 +94,6 @@ class _Filler:
         quoted = re.search(r"[\"“']([^\"”']+)[\"”']", self._message)
         names = re.findall(r"(?<=\w\s)[A-Z]\w+(?:\s[A-Z]\w+)*", self._message)
         words = re.findall(r"\w+", self._message)
-        chosen = quoted[1] if quoted else (names or words or ["text"])[-1]
+        chosen: str = quoted[1] if quoted else (names or words or ["text"])[-1]
         chosen = chosen.ljust(schema.get("minLength", 0), "x")
         return chosen[: schema.get("maxLength", len(chosen))]

@@ -10,6 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from sglr_dataplane.sim.shapes import object_of
+
 if TYPE_CHECKING:
     from sglr_proto.sglang import scheduler_pb2 as pb
 
@@ -76,10 +78,10 @@ def _ebnf_fault(source: str) -> str | None:
 
 def _tag_fault(source: str) -> str | None:
     try:
-        tag = json.loads(source)
+        tag = object_of(json.loads(source))
     except ValueError as error:
         return str(error)
-    if not isinstance(tag, dict) or tag.get("type") != "structural_tag":
+    if tag.get("type") != "structural_tag":
         return "its type is not structural_tag"
     current = isinstance(tag.get("format"), dict)
     legacy = isinstance(tag.get("structures"), list) and isinstance(tag.get("triggers"), list)

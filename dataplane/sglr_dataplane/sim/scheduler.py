@@ -83,7 +83,7 @@ class Scheduler:
         self.streams: dict[str, Stream] = {}
         self.last_push = clock()
         self._queue_limit = queue_limit
-        self._queue_full = queue_full
+        self.queue_full = queue_full
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -107,7 +107,7 @@ class Scheduler:
             self._start(run)
         elif self._queue_limit is None or len(self.waiting) < self._queue_limit:
             self.waiting.append(run)
-        elif self._queue_full == "unavailable":
+        elif self.queue_full == "unavailable":
             self._deliver(run.rid, QUEUE_FULL)
 
     def abort(self, prefix: str) -> None:

@@ -38,6 +38,27 @@ StatusCode = Literal[
     "UNAUTHENTICATED",
 ]
 
+RpcName = Literal[
+    "Generate",
+    "Embed",
+    "HealthCheck",
+    "Abort",
+    "GetModelInfo",
+    "GetServerInfo",
+    "GetLoads",
+    "FlushCache",
+    "StartProfile",
+    "StopProfile",
+    "GetTokenizer",
+    "SubscribeKvEvents",
+    "LoadLoRAAdapter",
+    "UnloadLoRAAdapter",
+    "ListLoadedLoRAAdapters",
+    "Check",
+    "Watch",
+]
+"""The worker's rpcs; the last two are grpc.health.v1's."""
+
 CompleteStyle = Literal[
     "repeat_last", "all", "only", "last_only", "last_and_all", "empty", "missing"
 ]
@@ -177,8 +198,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Fields of GetModelInfoResponse, by their proto names."""
     server_args: dict[str, Any] = {}
     """Entries of GetServerInfoResponse.server_args; null is kept as null."""
-    rpcs: dict[str, RpcFault] = {}
-    """By rpc name, such as ``GetModelInfo`` or ``Generate``; ``Check`` is health's."""
+    rpcs: dict[RpcName, RpcFault] = {}
+    """What is wrong with rpcs, by name."""
 
 
 def seconds(duration: str) -> float:

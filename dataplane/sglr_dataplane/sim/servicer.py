@@ -13,17 +13,17 @@ from sglr_proto.sglang import scheduler_pb2 as pb
 
 from sglr_dataplane.sim import info
 from sglr_dataplane.sim.bundle import chunks_of, zip_directory
+from sglr_dataplane.sim.faults import Faults, end
 from sglr_dataplane.sim.frontend import Call, CallEndedError, Frontend
 from sglr_dataplane.sim.recorder import Received
 from sglr_dataplane.sim.sampling import effective_sampling
-from sglr_dataplane.sim.script import RpcFault, Script, Status, seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from sglr_dataplane.sim.recorder import Recorder
     from sglr_dataplane.sim.scheduler import Scheduler
-    from sglr_dataplane.sim.script import Incident
+    from sglr_dataplane.sim.script import Incident, RpcName
     from sglr_dataplane.sim.settings import WorkerSettings
 
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -40,7 +40,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
     def __init__(
         self,
         settings: WorkerSettings,
-        script: Script,
+        faults: Faults,
         frontend: Frontend,
         scheduler: Scheduler,
         recorder: Recorder,
@@ -51,14 +51,14 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
 
         Args:
             settings: The worker.
-            script: What it plays.
+            faults: What the script has against rpcs.
             frontend: Answers Generate.
             scheduler: The engine.
             recorder: Takes down what was asked.
             strike: Called with an incident, its reason and the peer it is to hit.
         """
         self._settings = settings
-        self.script = script
+        self._faults = faults
         self._frontend = frontend
         self._scheduler = scheduler
         self._recorder = recorder
@@ -78,14 +78,14 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
             metadata=_text_metadata(context),
         )
         self._recorder.generate(received)
-        await self._begin("Generate", context)
+        await self._faults.begin("Generate", context)
         peer = context.peer()
         call = Call(received.number, context.write, lambda what, why: self._strike(what, why, peer))
         try:
             await self._frontend.answer(request, call)
         except CallEndedError as ended:
             self._recorder.finish(request.request_id)
-            await _end(context, ended.status)
+            await end(context, ended.status)
         except asyncio.CancelledError:
             if not self.is_stopping:
                 self._recorder.cancel(request.request_id)
@@ -95,14 +95,18 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Fail as a generative model does: its engine's output has no such key."""
-        await self._begin("Embed", context)
+        await self._faults.begin("Embed", context)
+        if not request.HasField("tokenized"):
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "Tokenized input must be provided"
+            )
         await context.abort(grpc.StatusCode.INTERNAL, "'embedding'")
 
     async def HealthCheck(
         self, request: pb.HealthCheckRequest, context: Context
     ) -> pb.HealthCheckResponse:
         """Generate one token and look every half second whether the engine said anything."""
-        await self._begin("HealthCheck", context)
+        await self._faults.begin("HealthCheck", context)
         loop = asyncio.get_running_loop()
         began = loop.time()
         call = Call(0, context.write, lambda what, why: self._strike(what, why, context.peer()))
@@ -121,7 +125,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
 
     async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortResponse:
         """Abort by prefix; success whether or not there was anything to abort."""
-        await self._begin("Abort", context)
+        await self._faults.begin("Abort", context)
         self._recorder.abort(request.request_id)
         if request.request_id.startswith("HEALTH_CHECK"):
             return pb.AbortResponse(
@@ -134,14 +138,14 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
         self, request: pb.GetModelInfoRequest, context: Context
     ) -> pb.GetModelInfoResponse:
         """Return what the worker says its model is."""
-        await self._begin("GetModelInfo", context)
-        return info.model_info(self._settings, self.script)
+        await self._faults.begin("GetModelInfo", context)
+        return info.model_info(self._settings, self._faults.script)
 
     async def GetServerInfo(
         self, request: pb.GetServerInfoRequest, context: Context
     ) -> pb.GetServerInfoResponse:
         """Return how the worker was started and how it is."""
-        await self._begin("GetServerInfo", context)
+        await self._faults.begin("GetServerInfo", context)
         now = time.time()
         silence = asyncio.get_running_loop().time() - self._scheduler.last_push
         vitals = info.Vitals(
@@ -150,11 +154,11 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
             active_requests=len(self._scheduler.streams),
             last_push=now - silence,
         )
-        return info.server_info(self._settings, self.script, vitals)
+        return info.server_info(self._settings, self._faults.script, vitals)
 
     async def GetLoads(self, request: pb.GetLoadsRequest, context: Context) -> pb.GetLoadsResponse:
         """Return the load of the only rank; INVALID_ARGUMENT for an unknown section."""
-        await self._begin("GetLoads", context)
+        await self._faults.begin("GetLoads", context)
         unknown = sorted(set(request.include) - set(info.LOAD_SECTIONS))
         if unknown:
             await context.abort(
@@ -181,7 +185,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
         self, request: common_pb2.FlushCacheRequest, context: Context
     ) -> common_pb2.FlushCacheResponse:
         """Empty the prefix cache; refused while anything runs, as the engine does."""
-        await self._begin("FlushCache", context)
+        await self._faults.begin("FlushCache", context)
         if self._scheduler.running or self._scheduler.waiting:
             return common_pb2.FlushCacheResponse(
                 success=False, message="Cache not flushed because there are pending requests."
@@ -193,21 +197,21 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
         self, request: common_pb2.StartProfileRequest, context: Context
     ) -> common_pb2.ProfileResponse:
         """Say that a profile was started."""
-        await self._begin("StartProfile", context)
+        await self._faults.begin("StartProfile", context)
         return common_pb2.ProfileResponse(success=True, message="Start profiling succeeded")
 
     async def StopProfile(
         self, request: common_pb2.StopProfileRequest, context: Context
     ) -> common_pb2.ProfileResponse:
         """Say that a profile was stopped."""
-        await self._begin("StopProfile", context)
+        await self._faults.begin("StopProfile", context)
         return common_pb2.ProfileResponse(success=True, message="Stop profiling succeeded")
 
     async def GetTokenizer(
         self, request: common_pb2.GetTokenizerRequest, context: Context
     ) -> AsyncIterator[common_pb2.GetTokenizerChunk]:
         """Send the tokenizer directory; FAILED_PRECONDITION when there is none."""
-        await self._begin("GetTokenizer", context)
+        await self._faults.begin("GetTokenizer", context)
         if self._settings.tokenizer is None:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -224,7 +228,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
         self, request: common_pb2.SubscribeKvEventsRequest, context: Context
     ) -> AsyncIterator[common_pb2.KvEventBatch]:
         """Refuse: this worker runs without --kv-events-config."""
-        await self._begin("SubscribeKvEvents", context)
+        await self._faults.begin("SubscribeKvEvents", context)
         await context.abort(
             grpc.StatusCode.UNIMPLEMENTED,
             "KV cache events not enabled. Start SGLang with --kv-events-config"
@@ -250,25 +254,9 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
         """Refuse: no known servicer implements it."""
         await self._unimplemented("ListLoadedLoRAAdapters", context)
 
-    async def _unimplemented(self, rpc: str, context: Context) -> NoReturn:
-        await self._begin(rpc, context)
+    async def _unimplemented(self, rpc: RpcName, context: Context) -> NoReturn:
+        await self._faults.begin(rpc, context)
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not implemented!")
-
-    async def _begin(self, rpc: str, context: Context) -> None:
-        """Record a call of *rpc* and let happen what the script has for it."""
-        self._recorder.call(rpc)
-        fault = self.script.rpcs.get(rpc, RpcFault())
-        await asyncio.sleep(seconds(fault.delay))
-        if fault.hang:
-            await asyncio.Event().wait()
-        if fault.status is not None:
-            await _end(context, fault.status)
-
-
-async def _end(context: Context, status: Status) -> NoReturn:
-    """End the call with *status*."""
-    code = grpc.StatusCode[status.code]
-    await context.abort(code, status.message, tuple(status.trailers.items()))
 
 
 def _text_metadata(context: Context) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenizers import Tokenizer
+from sglr_dataplane.prompt.template_files import template_files
+from sglr_dataplane.prompt.tokenizer import Tokenizer
+from sglr_dataplane.sim.shapes import list_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,36 +66,32 @@ class DirectoryText:
         """Read the files of *directory*; *vocab_size* replaces what they say.
 
         Raises:
-            OSError: ``tokenizer.json`` cannot be read.
-            ValueError: A file is not what its name says.
+            TokenizerLoadError: ``tokenizer.json`` is missing or not one.
+            ValueError: Another file is not what its name says.
         """
-        self._tokenizer = Tokenizer.from_str(
-            (directory / "tokenizer.json").read_text(encoding="utf-8")
-        )
+        self._tokenizer = Tokenizer.from_dir(directory)
+        files = template_files(directory)
         config = _json_of(directory / "config.json")
-        own_size = self._tokenizer.get_vocab_size(with_added_tokens=True)
-        self.vocab_size = vocab_size or config.get("vocab_size") or own_size
+        own_size = self._tokenizer.vocabulary.size
+        self.vocab_size: int = vocab_size or config.get("vocab_size") or own_size
         self.eos_ids = self._eos_ids(directory, config)
-        self.chooses_thinking = _chooses_thinking(directory)
+        self.chooses_thinking = "enable_thinking" in (files.text or "")
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of *text*, control tokens recognised, none added."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return self._tokenizer.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of *ids*, control tokens included."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return self._tokenizer.vocabulary.decode(ids)
 
     def _eos_ids(self, directory: Path, config: dict[str, Any]) -> tuple[int, ...]:
         """Return the EOS ids, those of generation_config.json first, as the engine unites them."""
         generation = _json_of(directory / "generation_config.json")
         found = [*_ids_of(generation.get("eos_token_id")), *_ids_of(config.get("eos_token_id"))]
-        token = _json_of(directory / "tokenizer_config.json").get("eos_token")
-        if isinstance(token, dict):
-            token = token.get("content")
-        if isinstance(token, str):
-            found += _ids_of(self._tokenizer.token_to_id(token))
-        return tuple(dict.fromkeys(found))
+        token = self._tokenizer.eos
+        own = None if token is None else self._tokenizer.vocabulary.id_of(token)
+        return tuple(dict.fromkeys([*found, *_ids_of(own)]))
 
 
 def _json_of(path: Path) -> dict[str, Any]:
@@ -108,12 +106,4 @@ def _ids_of(value: object) -> list[int]:
     """Return the ids in a config's ``eos_token_id``: one number, a list, or nothing."""
     if isinstance(value, int):
         return [value]
-    return [int(item) for item in value] if isinstance(value, list) else []
-
-
-def _chooses_thinking(directory: Path) -> bool:
-    """Return whether the chat template has a switch to turn the model's thinking off."""
-    template = directory / "chat_template.jinja"
-    text = template.read_text(encoding="utf-8") if template.is_file() else ""
-    stored = _json_of(directory / "tokenizer_config.json").get("chat_template")
-    return "enable_thinking" in (text or str(stored or ""))
+    return [int(item) for item in list_of(value)]

@@ -14,8 +14,10 @@ from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  
 from sglr_proto.sglang import scheduler_pb2, scheduler_pb2_grpc
 
 from sglr_dataplane.sim.connections import port_of, reset_connections
+from sglr_dataplane.sim.faults import Faults
 from sglr_dataplane.sim.frontend import Frontend
 from sglr_dataplane.sim.health import Health, HealthServicer
+from sglr_dataplane.sim.info import model_info
 from sglr_dataplane.sim.recorder import Recorder
 from sglr_dataplane.sim.scheduler import Scheduler
 from sglr_dataplane.sim.script import Incident, Script, seconds
@@ -71,7 +73,8 @@ class SimWorker:
 
         Raises:
             OSError: The tokenizer cannot be read.
-            ValueError: It is not one.
+            TokenizerLoadError: It is not one.
+            ScriptError: The script overrides a field of GetModelInfo that is not there.
         """
         self.settings = settings or WorkerSettings()
         self.script = script or Script()
@@ -79,8 +82,10 @@ class SimWorker:
         self._die = die or self._die_alone
         self._stall = stall
         self._port = self.settings.port
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._health_task: asyncio.Task[None] | None = None
+        self._crash_task: asyncio.Task[None] | None = None
         self.text = _text_of(self.settings)
+        model_info(self.settings, self.script)  # a wrong override is told before anything listens
 
     def __repr__(self) -> str:
         return f"SimWorker({self.settings.model_name!r} at {self.address}, {self.recorder!r})"
@@ -124,12 +129,13 @@ class SimWorker:
             clock=loop.time,
         )
         self.health = Health(is_stuck=lambda: self.scheduler.is_stuck(self._stall))
+        self._faults = Faults(self.script, self.recorder)
         self._frontend = Frontend(
             self.settings, self.script, self.text, self.scheduler, self.recorder
         )
         self._servicer = SchedulerServicer(
             self.settings,
-            self.script,
+            self._faults,
             self._frontend,
             self.scheduler,
             self.recorder,
@@ -150,7 +156,9 @@ class SimWorker:
 
     def use(self, script: Script) -> None:
         """Play *script* from the next call on; its health times count from now."""
-        self.script = self._servicer.script = script
+        model_info(self.settings, script)
+        self.script = self._faults.script = script
+        self.scheduler.queue_full = script.queue_full
         self._frontend.use(script)
         self._start_health()
 
@@ -178,10 +186,11 @@ class SimWorker:
 
         Safe to call twice.
         """
-        for task in self._tasks:
-            task.cancel()
+        self._stop_health()
         self.health.set_serving(False)
         self._servicer.is_stopping = True
+        if self._crash_task is not None:
+            await self._crash_task
         await self._server.stop(grace)
         await self.scheduler.aclose()
 
@@ -195,8 +204,8 @@ class SimWorker:
     async def _listen(self) -> None:
         self._server = grpc.aio.server(options=_OPTIONS)
         scheduler_pb2_grpc.add_SglangSchedulerServicer_to_server(self._servicer, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(
-            HealthServicer(self.health, self.recorder), self._server
+        health_pb2_grpc.add_HealthServicer_to_server(  # pyright: ignore[reportUnknownMemberType]  # untyped
+            HealthServicer(self.health, self._faults), self._server
         )
         services = (scheduler_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR)
         names = [
@@ -211,18 +220,20 @@ class SimWorker:
 
     def _start_health(self) -> None:
         """Serve after the warm-up, and change as the script says."""
-        for task in self._tasks:
-            task.cancel()
+        self._stop_health()
         warmup = seconds(self.script.warmup)
         self.health.set_serving(warmup == 0)
-        changes = [(seconds(c.after), c.serving, c.service) for c in self.script.health]
+        changes: list[tuple[float, bool, str | None]] = [
+            (seconds(c.after), c.serving, c.service) for c in self.script.health
+        ]
         if warmup:
             changes.append((warmup, True, None))
-        task = asyncio.get_running_loop().create_task(
-            self._change_health(sorted(changes, key=lambda c: c[0]))
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        changes.sort(key=lambda change: change[0])
+        self._health_task = asyncio.get_running_loop().create_task(self._change_health(changes))
+
+    def _stop_health(self) -> None:
+        if self._health_task is not None:
+            self._health_task.cancel()
 
     async def _change_health(self, changes: list[tuple[float, bool, str | None]]) -> None:
         passed = 0.0
@@ -242,9 +253,8 @@ class SimWorker:
             self._die(reason)
 
     def _die_alone(self, _reason: str) -> None:
-        task = asyncio.get_running_loop().create_task(self.crash())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if self._crash_task is None:
+            self._crash_task = asyncio.get_running_loop().create_task(self.crash())
 
 
 def _text_of(settings: WorkerSettings) -> Text:
