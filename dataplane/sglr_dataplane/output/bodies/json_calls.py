@@ -1,0 +1,195 @@
+"""Calls written as JSON objects: ``{"name": ..., "arguments": {...}}``, alone or in an array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sglr_dataplane.output.json_text import (
+    expect_string,
+    is_json_object,
+    json_string,
+    json_value,
+)
+from sglr_dataplane.output.sink import Calls
+from sglr_dataplane.output.source import MismatchError, Reading, Source
+
+NAMES = frozenset({"name", "tool_name"})
+ARGUMENTS = frozenset({"arguments", "parameters", "args"})
+FUNCTION = "function"
+ASIDE = frozenset({"id", "type", "tool_call_id", "index"})
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCalls:
+    """One or more JSON calls, or an array of them, up to a closing marker."""
+
+    closers: tuple[str, ...] = ()
+    """Markers that end the block; without any the last call ends it."""
+    separators: tuple[str, ...] = (",", ";")
+    """What may stand between calls outside an array, besides whitespace."""
+    begun: str = ""
+    """``{`` or ``[`` when the opening marker was the first character of the JSON itself."""
+    strict: bool = False
+    """Whether the first member must be one of a call's: bare JSON may be an answer."""
+    needs_closer: bool = False
+    """Whether it is a call only once its closing marker came: the opening one was missing."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The closing markers."""
+        return self.closers
+
+    def read(self, source: Source, calls: Calls) -> Reading[None]:
+        """Read the calls; an array may stand for several, or for none."""
+        if self.needs_closer:
+            calls.hold()
+        first = self.begun or (yield from self._first(source))
+        if first == "[":
+            yield from self._array(source, calls)
+        else:
+            yield from self._objects(source, calls)
+        yield from source.space()
+        if (yield from source.literal(*self.closers)) is not None:
+            calls.release()
+        elif self.needs_closer:
+            raise MismatchError
+
+    def _first(self, source: Source) -> Reading[str]:
+        yield from source.space()
+        return (yield from source.expect("{", "["))
+
+    def _objects(self, source: Source, calls: Calls) -> Reading[None]:
+        while True:
+            yield from JsonCall(source, calls, self).read()
+            yield from source.space()
+            if (yield from source.literal(*self.separators)) is not None:
+                yield from source.space()
+            if (yield from source.peek()) != "{":
+                return
+            yield from source.expect("{")
+
+    def _array(self, source: Source, calls: Calls) -> Reading[None]:
+        before = calls.count
+        while True:
+            yield from source.space()
+            sign = yield from source.expect("{", ",", "]")
+            if sign == "]":
+                if self.begun and calls.count == before:
+                    raise MismatchError  # an empty array that no marker announced is an answer
+                calls.settle()
+                return
+            if sign == "{":
+                yield from JsonCall(source, calls, self).read()
+
+
+class JsonCall:
+    """One call's object, after its ``{``, at work."""
+
+    __slots__ = ("_calls", "_done", "_form", "_held", "_name", "_source", "_whole")
+
+    def __init__(self, source: Source, calls: Calls, form: JsonCalls) -> None:
+        self._source = source
+        self._calls = calls
+        self._form = form
+        self._name: str | None = None
+        self._held: list[str] = []
+        self._whole = True
+        self._done = False
+
+    def read(self) -> Reading[None]:
+        """Read the members; open the call when its name and its arguments' start are known."""
+        yield from self._members()
+        if self._name is None:
+            raise MismatchError
+        if not self._done:
+            self._send_held()
+        self._calls.settle()
+
+    def _members(self) -> Reading[None]:
+        source = self._source
+        first = True
+        while True:
+            yield from source.space()
+            sign = yield from source.peek()
+            if sign == "}":
+                yield from source.expect("}")
+                return
+            if sign == "," and not first:
+                yield from source.expect(",")
+                continue
+            if sign != '"' and (yield from self._may_end()):
+                return
+            key = yield from expect_string(source)
+            if self._form.strict and first and key not in NAMES | {FUNCTION, "type"} | ARGUMENTS:
+                raise MismatchError
+            first = False
+            yield from source.space()
+            yield from source.expect(":")
+            yield from source.space()
+            yield from self._member(key)
+
+    def _may_end(self) -> Reading[bool]:
+        """Return whether a missing closing brace is no loss: nothing more is needed, or comes."""
+        if self._done or self._name is None:
+            return self._done
+        closers = self._form.closers
+        return bool(closers) and (yield from self._source.ahead(*closers)) is not None
+
+    def _member(self, key: str) -> Reading[None]:
+        source = self._source
+        sign = yield from source.peek()
+        if key == FUNCTION and sign == "{":
+            yield from source.expect("{")
+            yield from self._members()
+        elif (key in NAMES or key == FUNCTION) and self._name is None:
+            self._name = yield from expect_string(source)
+            if not self._name:
+                raise MismatchError
+            self._calls.named(self._name)
+            if self._held:
+                self._send_held()
+        elif key in ARGUMENTS and not self._done and not self._held:
+            yield from self._arguments(sign)
+        elif self._form.strict and key not in ASIDE:
+            raise MismatchError
+        else:
+            yield from json_value(source, lambda _: None, self._form.closers)
+
+    def _arguments(self, sign: str) -> Reading[None]:
+        if sign == "{":
+            whole = yield from json_value(self._source, self._emit, self._form.closers)
+        elif sign == '"':
+            whole = yield from self._encoded()
+        elif (yield from self._source.literal("null")) is not None:
+            self._held.append("{}")
+            whole = True
+        else:
+            raise MismatchError
+        self._whole = whole
+        if self._name is not None:
+            self._send_held()
+
+    def _encoded(self) -> Reading[bool]:
+        """Read arguments that are a JSON object inside a JSON string (R12)."""
+        raw, said = yield from json_string(self._source)
+        if said is None:  # broken off: what there is, as it is
+            self._emit(raw)
+            return False
+        if said.strip() and not is_json_object(said):
+            raise MismatchError
+        self._emit(said.strip() or "{}")
+        return True
+
+    def _emit(self, text: str) -> None:
+        """Send arguments, or keep them until the name is known (R8)."""
+        if self._name is None:
+            self._held.append(text)
+            return
+        self._calls.open()
+        self._calls.arguments(text)
+
+    def _send_held(self) -> None:
+        self._done = True
+        self._calls.open()
+        self._calls.arguments("".join(self._held))
+        self._calls.close(complete=self._whole)

@@ -1,0 +1,1 @@
+"""One module of declarations for each model family."""

@@ -1,0 +1,225 @@
+"""The one machine: reasoning, then text and tool blocks, whatever the format.
+
+What the formats declare (:mod:`sglr_dataplane.output.formats`) decides which markers it looks for
+and which body lexer reads a block. It reads each character once, gives up on what is no markup as
+soon as that is certain, and never raises for model text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sglr_dataplane.output.bodies import Body
+from sglr_dataplane.output.sink import Calls, Sink
+from sglr_dataplane.output.source import Markers, MismatchError, Reading, Source, TextPiece
+
+Start = Literal["inside", "outside", "off"]
+"""Where an answer begins: inside reasoning, outside but free to open it, or with reasoning off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """A marker that may begin a tool block."""
+
+    marker: str
+    body: Body
+    where: Literal["anywhere", "line", "start"] = "anywhere"
+    """``line``: only where a line starts. ``start``: only where the answer starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """Markers around the answer's text that are no part of it."""
+
+    opens: str
+    closes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What one choice is read by: a tool format, a reasoning format, or both."""
+
+    openers: tuple[Opener, ...] = ()
+    wrappers: tuple[Wrapper, ...] = ()
+    thought_opens: tuple[str, ...] = ()
+    thought_closes: tuple[str, ...] = ()
+    calls_in_thought: bool = False
+    """Whether thinking goes on after a call that stood inside it."""
+
+    def opener(self, marker: str) -> Opener:
+        """Return the opener of *marker*."""
+        return next(opener for opener in self.openers if opener.marker == marker)
+
+    def markers(self) -> frozenset[str]:
+        """Return all markers an answer is read by."""
+        wraps = (text for wrapper in self.wrappers for text in (wrapper.opens, wrapper.closes))
+        inner = (text for opener in self.openers for text in (opener.marker, *opener.body.markers))
+        return frozenset((*wraps, *inner, *self.thought_opens, *self.thought_closes))
+
+
+class Machine:
+    """Reads one choice by a grammar; pieces in, recognised things into a sink."""
+
+    __slots__ = ("_calls", "_grammar", "_last", "_running", "_sink", "_source", "_start")
+
+    def __init__(
+        self, source: Source, sink: Sink, calls: Calls, grammar: Grammar, start: Start
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._calls = calls
+        self._grammar = grammar
+        self._start: Start = start if grammar.thought_closes else "off"
+        self._last = "\n"
+        self._running: Reading[None] | None = self._read()
+
+    def push(self, pieces: Sequence[TextPiece]) -> None:
+        """Read *pieces*."""
+        self._source.push(pieces)
+        self._resume()
+
+    def finish(self) -> None:
+        """Nothing follows: whatever was kept back goes where it belongs."""
+        self._source.ended = True
+        self._resume()
+        self._sink.finish()
+
+    def _resume(self) -> None:
+        if self._running is None:
+            return
+        try:
+            next(self._running)
+        except StopIteration:
+            self._running = None
+
+    def _read(self) -> Reading[None]:
+        thinking = self._start == "inside"
+        if thinking:  # a model may repeat the marker that the prompt ended with
+            yield from self._thought_marker(self._grammar.thought_opens)
+            self._sink.reasoning(self._source.recorded())
+        else:
+            thinking = self._start == "outside" and (yield from self._opens_thought())
+        while (yield from self._source.more()):
+            thinking = (yield from self._think()) if thinking else (yield from self._answer())
+
+    def _thought_marker(self, wanted: tuple[str, ...]) -> Reading[str | None]:
+        """Read whitespace and one of *wanted*; without the marker the whitespace stays recorded."""
+        self._source.forget()
+        yield from self._source.space()
+        found = (yield from self._source.literal(*wanted)) if wanted else None
+        if found is not None:
+            self._source.forget()
+        return found
+
+    def _opens_thought(self) -> Reading[bool]:
+        """Read a marker that opens reasoning, if one comes next."""
+        found = yield from self._thought_marker(self._grammar.thought_opens)
+        if found is None:
+            self._text(self._source.recorded())
+        return found is not None
+
+    def _think(self) -> Reading[bool]:
+        """Read reasoning up to what ends it; return whether it goes on."""
+        openers = [o for o in self._grammar.openers if o.where == "anywhere"]
+        wanted = self._markers(self._grammar.thought_closes, openers)
+        while (marker := (yield from self._source.until(wanted, self._think_text))) is not None:
+            if marker in self._grammar.thought_closes:
+                self._skip(marker)
+                return False
+            # A tool block ends reasoning, if it is one: a mere mention does not (rs-10).
+            is_call = yield from self._block(self._grammar.opener(marker))
+            if is_call and not self._grammar.calls_in_thought:
+                return (yield from self._after_block(self._grammar.thought_closes))
+            self._sink.reasoning(self._source.recorded())
+        return True
+
+    def _answer(self) -> Reading[bool]:
+        """Read content and tool blocks; return True when reasoning was opened again."""
+        if (opener := (yield from self._bare_opener())) is not None:
+            if (yield from self._block(opener)):
+                return (yield from self._after_block(()))
+            self._text(self._source.recorded())
+        openers = [o for o in self._grammar.openers if o.where != "start"]
+        wraps = [m for wrapper in self._grammar.wrappers for m in (wrapper.opens, wrapper.closes)]
+        wanted = self._markers(tuple(wraps), openers)
+        while (marker := (yield from self._source.until(wanted, self._text))) is not None:
+            if marker in wraps:
+                yield from self._wrapper(marker)
+                continue
+            opener = self._grammar.opener(marker)
+            if opener.where == "line" and self._last != "\n":
+                self._text(self._skip(marker))
+            elif (yield from self._block(opener)):
+                return (yield from self._after_block(()))
+            else:
+                self._text(self._source.recorded())
+        return False
+
+    def _bare_opener(self) -> Reading[Opener | None]:
+        """Return the opener that stands at the very start of the answer, after whitespace."""
+        bare = [opener.marker for opener in self._grammar.openers if opener.where == "start"]
+        if not bare:
+            return None
+        self._source.forget()
+        yield from self._source.space()
+        self._text(self._source.recorded())
+        marker = yield from self._source.ahead(*bare)
+        return self._grammar.opener(marker) if marker is not None else None
+
+    def _block(self, opener: Opener) -> Reading[bool]:
+        """Read a tool block; return False when it is none, its text still recorded."""
+        source = self._source
+        before = self._calls.count
+        source.forget()
+        self._skip(opener.marker, keep=True)
+        try:
+            yield from opener.body.read(source, self._calls)
+        except MismatchError:
+            self._calls.give_up(truncated=source.ended)
+            return self._calls.count > before
+        self._sink.block()
+        return True
+
+    def _after_block(self, closes: tuple[str, ...]) -> Reading[bool]:
+        """Read what belongs to a block just read; return whether reasoning is opened again."""
+        left_over = self._source.recorded()
+        self._last = "\n"
+        opens = self._grammar.thought_opens if self._start != "off" else ()
+        if left_over.strip():  # the block broke off behind a call
+            opens = closes = ()
+        found = yield from self._thought_marker((*opens, *closes))
+        if found is None:
+            self._text(left_over + self._source.recorded())
+        return found in opens
+
+    def _wrapper(self, marker: str) -> Reading[None]:
+        """Read a wrapper's marker and the line break inside it."""
+        self._skip(marker)
+        if any(marker == wrapper.opens for wrapper in self._grammar.wrappers):
+            yield from self._source.literal("\n")
+        else:
+            self._sink.drop_space()
+        self._source.forget()
+
+    def _markers(self, texts: tuple[str, ...], openers: Sequence[Opener]) -> Markers:
+        return self._source.markers(*texts, *(opener.marker for opener in openers))
+
+    def _skip(self, marker: str, *, keep: bool = False) -> str:
+        """Read *marker*, which comes next; record it only to *keep* it."""
+        _, at = self._source.unread()
+        taken = self._source.take(at + len(marker))
+        if not keep:
+            self._source.forget()
+        return taken
+
+    def _text(self, text: str) -> None:
+        if text:
+            self._last = text[-1]
+            self._sink.text(text)
+            self._source.forget()
+
+    def _think_text(self, text: str) -> None:
+        self._sink.reasoning(text)
+        self._source.forget()

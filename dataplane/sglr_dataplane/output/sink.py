@@ -1,0 +1,236 @@
+"""Where parsers put what they recognised: deltas, whitespace decided, calls counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sglr_dataplane.output.deltas import CallArguments, CallStart, Delta, Reasoning, Text
+from sglr_dataplane.output.source import WHITESPACE, Source
+
+CallIds = Callable[[int, str, str | None], str]
+"""(position, name, id the model wrote) → the id the client sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSignature:
+    """What parsing needs to know of a tool the client offered."""
+
+    name: str
+    parameters: Mapping[str, Any] | None = None
+    """JSON Schema of the arguments; None when the client gave none."""
+
+
+class Sink:
+    """The deltas of one choice, in order.
+
+    Whitespace (R9): a run before a tool block is dropped; a run after one is dropped before another
+    block, at the end, or while no content was sent; everything else is passed on as it is.
+    """
+
+    __slots__ = ("_after_block", "_deltas", "_holds", "_lead", "_spoke", "_thought", "_trailing")
+
+    def __init__(self, *, holds_space: bool) -> None:
+        """Start empty; *holds_space* when something may follow that drops a run of whitespace."""
+        self._deltas: list[Delta] = []
+        self._holds = holds_space
+        self._trailing: list[str] = []
+        self._after_block = False
+        self._spoke = False
+        self._lead: list[str] = []
+        self._thought = False
+
+    def text(self, text: str) -> None:
+        """More content."""
+        if not self._holds:
+            if text:
+                self._deltas.append(Text(text))
+            return
+        body = text.rstrip(WHITESPACE)
+        if body:
+            if self._after_block and not self._spoke:
+                self._trailing.clear()
+                body = body.lstrip(WHITESPACE)
+            self._trailing.append(body)
+            self._deltas.append(Text("".join(self._trailing)))
+            self._trailing.clear()
+            self._after_block = False
+            self._spoke = True
+        space = text[len(text.rstrip(WHITESPACE)) :]
+        if space:
+            self._trailing.append(space)
+
+    def reasoning(self, text: str) -> None:
+        """More thinking; whitespace alone is none."""
+        if not self._thought:
+            self._lead.append(text)
+            if not text.strip(WHITESPACE):
+                return
+            text = "".join(self._lead)
+            self._thought = True
+        self._deltas.append(Reasoning(text))
+
+    def drop_space(self) -> None:
+        """Drop the run of whitespace that came last: markup stands around it."""
+        self._trailing.clear()
+
+    def block(self) -> None:
+        """A tool block stands here."""
+        self._trailing.clear()
+        self._after_block = True
+
+    def call(self, delta: CallStart | CallArguments) -> None:
+        """More of a call."""
+        self._deltas.append(delta)
+
+    def finish(self) -> None:
+        """Nothing follows: decide about the whitespace still held."""
+        if self._trailing and not self._after_block:
+            self._deltas.append(Text("".join(self._trailing)))
+        self._trailing.clear()
+
+    def drain(self) -> list[Delta]:
+        """Return what came since the last time, neighbours of one kind joined."""
+        if len(self._deltas) <= 1:
+            deltas, self._deltas = self._deltas, []
+            return deltas
+        deltas = _joined(self._deltas)
+        self._deltas.clear()
+        return deltas
+
+
+def _joined(deltas: list[Delta]) -> list[Delta]:
+    """Return *deltas* with neighbours of one kind joined into one."""
+    joined: list[Delta] = []
+    texts: list[str] = []
+    for delta, following in zip(deltas, [*deltas[1:], None], strict=True):
+        if not isinstance(delta, Text | Reasoning | CallArguments):
+            joined.append(delta)
+            continue
+        texts.append(delta.text)
+        if type(following) is type(delta) and _position(following) == _position(delta):
+            continue
+        text = "".join(texts)
+        texts.clear()
+        if isinstance(delta, CallArguments):
+            joined.append(CallArguments(delta.position, text))
+        else:
+            joined.append(type(delta)(text))
+    return joined
+
+
+def _position(delta: Delta | None) -> int:
+    """Return the call a delta belongs to; -1 for none."""
+    return delta.position if isinstance(delta, CallArguments) else -1
+
+
+class Calls:
+    """The tool calls of one choice: named, then opened, given arguments, and closed.
+
+    Up to ``open`` nothing is sent and the block may still turn out to be prose. From then on what
+    the source recorded has found its place. Under ``hold`` even an opened call waits for
+    ``release``.
+    """
+
+    __slots__ = (
+        "_before",
+        "_has_arguments",
+        "_held",
+        "_ids",
+        "_pending",
+        "_sink",
+        "_source",
+        "_tools",
+        "complete",
+        "count",
+    )
+
+    def __init__(
+        self, source: Source, sink: Sink, tools: Mapping[str, ToolSignature], ids: CallIds
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._tools = tools
+        self._ids = ids
+        self._pending: tuple[str, str | None] | None = None
+        self._has_arguments = False
+        self._before: tuple[int, int] | None = None
+        self._held: list[CallStart | CallArguments] = []
+        self.count = 0
+        """Calls opened so far."""
+        self.complete = 0
+        """Calls whose arguments are a whole JSON object."""
+
+    def declares(self, name: str) -> bool:
+        """Return whether the client offered a tool of exactly this name."""
+        return name in self._tools
+
+    def parameters(self, name: str) -> Mapping[str, Any] | None:
+        """Return the schema of the tool's arguments, if the client gave one."""
+        tool = self._tools.get(name)
+        return tool.parameters if tool is not None else None
+
+    def named(self, name: str, model_id: str | None = None) -> None:
+        """The name is final; *model_id* is the id the model wrote, if it did."""
+        self._pending = (name, model_id)
+
+    def open(self) -> None:
+        """The block is a call."""
+        if self._pending is None:
+            return
+        name, model_id = self._pending
+        self._pending = None
+        self._has_arguments = False
+        self._send(CallStart(self.count, self._ids(self.count, name, model_id), name))
+        self.count += 1
+
+    def arguments(self, text: str) -> None:
+        """More of the arguments' JSON text."""
+        if text:
+            self._has_arguments = True
+            self._send(CallArguments(self.count - 1, text))
+
+    def close(self, *, complete: bool = True) -> None:
+        """The call has ended; *complete* when its arguments are a whole JSON object, or absent."""
+        self.open()
+        if complete and not self._has_arguments:
+            self.arguments("{}")
+        self.complete += complete
+        self.settle()
+
+    def settle(self) -> None:
+        """What was read so far is markup of a block that is one."""
+        if self._before is None:
+            self._source.forget()
+
+    def hold(self) -> None:
+        """Keep calls back until ``release``."""
+        self._before = (self.count, self.complete)
+
+    def release(self) -> None:
+        """Send what was held: the block is one."""
+        self._before = None
+        for delta in self._held:
+            self._send(delta)
+        self._held.clear()
+        self.settle()
+
+    def give_up(self, *, truncated: bool) -> None:
+        """The block broke off; *truncated* when the text did, so that a named call is one (R7)."""
+        if self._before is not None:
+            self.count, self.complete = self._before
+            self._held.clear()
+            self._before = None
+        elif truncated and self._pending is not None:
+            self.open()
+        self._pending = None
+
+    def _send(self, delta: CallStart | CallArguments) -> None:
+        if self._before is not None:
+            self._held.append(delta)
+            return
+        if isinstance(delta, CallStart):
+            self._sink.block()
+        self._sink.call(delta)
+        self._source.forget()

@@ -1,0 +1,46 @@
+"""Where an answer starts."""
+
+from __future__ import annotations
+
+import pytest
+from sglr_dataplane.output.formats import reasoning_format
+from sglr_dataplane.output.machine import Start
+from sglr_dataplane.output.thinking import continued_start, reasoning_start
+
+QWEN3 = reasoning_format("qwen3")
+R1 = reasoning_format("deepseek-r1")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "start"),
+    [
+        ("<|im_start|>assistant\n", "outside"),
+        ("<|im_start|>assistant\n<think>\n", "inside"),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", "off"),
+        ("use <think> tags\n<|im_start|>assistant\n", "outside"),
+    ],
+)
+def test_the_prompts_end_decides_where_the_answer_starts(prompt: str, start: Start) -> None:
+    """An open marker at the very end means inside, a closed block means off, else outside."""
+    assert reasoning_start(prompt, QWEN3) == start
+
+
+def test_a_model_that_always_thinks_starts_inside_without_a_marker() -> None:
+    """Formats of models that never write the opening marker say so themselves."""
+    assert reasoning_start("<|Assistant|>", R1) == "inside"
+    assert reasoning_start("<|Assistant|><think>\n\n</think>", R1) == "off"
+
+
+def test_without_a_format_reasoning_is_off() -> None:
+    """A model that does not think has nothing to find."""
+    assert reasoning_start("<think>", None) == "off"
+    assert continued_start("<think>", None) == "off"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "start"),
+    [("<think>so far", "inside"), ("<think>a</think>b", "off"), ("b", "off"), ("", "outside")],
+)
+def test_a_continued_answer_goes_on_where_its_beginning_ended(prefix: str, start: Start) -> None:
+    """continue_final_message: an open block in the prefix goes on."""
+    assert continued_start(prefix, QWEN3) == start
