@@ -195,7 +195,7 @@ class Kube:
         method: str,
         path: str,
         *,
-        timeout: aiohttp.ClientTimeout,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # it is aiohttp's own, per phase
         query: Mapping[str, str] | None = None,
         body: dict[str, Any] | None = None,
         content: str = "application/json",

@@ -14,10 +14,13 @@ from msgspec import Meta
 from sglr_proto.decoding import decode, short
 from sglr_proto.documents import read_documents
 from sglr_proto.errors import ManifestError
+from sglr_proto.selector import LabelRequirement, LabelSelector, SelectorOperator
 from sglr_proto.spec import (
     Model,
     PolicyName,
+    PoolRef,
     Routing,
+    ServiceWorkers,
     Spec,
     StaticEndpoint,
     StaticWorkers,
@@ -29,12 +32,17 @@ from sglr_proto.spec import (
 __all__ = [
     "API_VERSION",
     "KIND",
+    "LabelRequirement",
+    "LabelSelector",
     "ManifestError",
     "Metadata",
     "Model",
     "PolicyName",
+    "PoolRef",
     "Routing",
     "SGLangBackend",
+    "SelectorOperator",
+    "ServiceWorkers",
     "Spec",
     "StaticEndpoint",
     "StaticWorkers",

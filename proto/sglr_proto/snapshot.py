@@ -17,8 +17,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from sglr_proto.address import join
-from sglr_proto.backend import SGLangBackend
-from sglr_proto.errors import SnapshotError
+from sglr_proto.backend import SGLangBackend, StaticEndpoint, Workers
+from sglr_proto.errors import ManifestError, SnapshotError
 
 Counter = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A number that only rises."""
@@ -62,6 +62,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     port: Annotated[int, Meta(ge=1, le=65535)]
     protocol: Protocol = Protocol.GRPC
     state: EndpointState = EndpointState.READY
+    incarnation: Annotated[str, Meta(max_length=128)] = ""
+    """Changes when another process answers at the address (a container restart): a connection that
+    was made before is of no use. Empty when nobody knows."""
+    zone: Annotated[str, Meta(max_length=63)] = ""
+    """Where the worker's node is; empty when nobody knows."""
+    pod: Annotated[str, Meta(max_length=253)] = ""
+    """The pod's name, for people; empty for a static endpoint."""
 
     @property
     def address(self) -> str:
@@ -108,19 +115,36 @@ def static_snapshot(backends: Iterable[SGLangBackend], version: int) -> Snapshot
     Args:
         backends: In any order; no two with one key.
         version: Of the snapshot and of each backend in it; at least 0.
+
+    Raises:
+        ManifestError: A backend's workers are not listed: only an operator can find them.
     """
     found = [
         BackendSnapshot(
             backend=backend,
-            endpoints=tuple(
-                Endpoint(id=f"static/{each.address}", host=each.host, port=each.port)
-                for each in backend.spec.workers.static.endpoints
-            ),
+            endpoints=tuple(map(static_endpoint, _listed(backend))),
             version=version,
         )
         for backend in backends
     ]
     return canonical(Snapshot(version=version, backends=tuple(found)))
+
+
+def static_endpoint(listed: StaticEndpoint) -> Endpoint:
+    """Return the endpoint that a backend lists itself."""
+    return Endpoint(id=f"static/{listed.address}", host=listed.host, port=listed.port)
+
+
+def _listed(backend: SGLangBackend) -> tuple[StaticEndpoint, ...]:
+    """Return the workers that *backend* lists."""
+    if backend.spec.workers.static is None:
+        raise ManifestError(
+            "spec.workers has no static endpoints; only the operator finds workers of a service, "
+            "a selector or an InferencePool.",
+            path="spec.workers",
+            owner=f"SGLangBackend {backend.key!r}",
+        )
+    return backend.spec.workers.static.endpoints
 
 
 def canonical(snapshot: Snapshot) -> Snapshot:
@@ -158,24 +182,28 @@ def content_hash(value: Snapshot | BackendSnapshot) -> str:
 
 
 def _canonical(snapshot: BackendSnapshot) -> BackendSnapshot:
-    """Return *snapshot* with its endpoints, aliases and static workers sorted."""
+    """Return *snapshot* with its endpoints, aliases, ports and static workers sorted."""
     spec = snapshot.backend.spec
-    static = spec.workers.static
     spec = replace(
         spec,
         model=replace(spec.model, aliases=tuple(sorted(spec.model.aliases))),
-        workers=replace(
-            spec.workers,
-            static=replace(
-                static, endpoints=tuple(sorted(static.endpoints, key=lambda each: each.key))
-            ),
-        ),
+        workers=_canonical_workers(spec.workers),
     )
     return replace(
         snapshot,
         backend=replace(snapshot.backend, spec=spec),
         endpoints=tuple(sorted(snapshot.endpoints, key=lambda each: each.id)),
     )
+
+
+def _canonical_workers(workers: Workers) -> Workers:
+    """Return *workers* with its lists sorted."""
+    if workers.ports is not None:
+        workers = replace(workers, ports=tuple(sorted(workers.ports)))
+    if workers.static is not None:
+        listed = tuple(sorted(workers.static.endpoints, key=lambda each: each.key))
+        workers = replace(workers, static=replace(workers.static, endpoints=listed))
+    return workers
 
 
 def _refuse_twins(names: Iterable[str], what: str, owner: str) -> None:

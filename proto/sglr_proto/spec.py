@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from sglr_proto.address import canonical_host, is_host, join
+from sglr_proto.selector import LabelSelector
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S+$")]
 """What a client sends as ``model``; 256 holds the longest repository name with a path in front."""
@@ -145,10 +146,83 @@ class StaticWorkers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 )
 
 
-class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where the workers are found."""
+class ServiceWorkers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Workers that a Service selects; its EndpointSlices are followed."""
 
-    static: Annotated[StaticWorkers, Meta(description="A fixed list of addresses.")]
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=63,
+            pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            description="Name of a Service in the backend's namespace.",
+        ),
+    ]
+    port_name: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=63)] | None,
+        Meta(description="Name of the Service's port that speaks gRPC. Default: its only port."),
+    ] = None
+
+
+class PoolRef(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The workers of an ``inference.networking.k8s.io/v1`` InferencePool."""
+
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=253,
+            description="Name of an InferencePool in the backend's namespace; its selector and "
+            "target ports say where the workers are.",
+        ),
+    ]
+
+
+class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where the workers are found: exactly one of the four ways."""
+
+    service: Annotated[
+        ServiceWorkers | None,
+        Meta(description="The endpoints of a Service. Needs the operator."),
+    ] = None
+    selector: Annotated[
+        LabelSelector | None,
+        Meta(description="Pods of the backend's namespace, by label. Needs the operator."),
+    ] = None
+    static: Annotated[StaticWorkers | None, Meta(description="A fixed list of addresses.")] = None
+    inference_pool_ref: Annotated[
+        PoolRef | None, Meta(description="The pods of an InferencePool. Needs the operator.")
+    ] = None
+    ports: Annotated[
+        Annotated[
+            tuple[Annotated[int, Meta(ge=1, le=65535)], ...], Meta(min_length=1, max_length=8)
+        ]
+        | None,
+        Meta(
+            description="Ports of each selected pod, one worker each; only with `selector`. "
+            "Default: 30000 alone, as SGLang has it; at most 8, one per data-parallel rank.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse no source, several sources, and ports that nobody uses or that repeat."""
+        named = {
+            "service": self.service,
+            "selector": self.selector,
+            "static": self.static,
+            "inferencePoolRef": self.inference_pool_ref,
+        }
+        sources = [name for name, value in named.items() if value is not None]
+        if len(sources) != 1:
+            raise ValueError(
+                f"{sources[0] if sources else 'static'} is "
+                f"{'one of several sources' if sources else 'missing'}; expected exactly one of "
+                "service, selector, static and inferencePoolRef"
+            )
+        if self.ports is not None and self.selector is None:
+            raise ValueError(f"ports is set with {sources[0]}; expected it with selector only")
+        if self.ports is not None and len(set(self.ports)) < len(self.ports):
+            raise ValueError(f"ports is {list(self.ports)!r}; expected each port once")
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -56,6 +56,7 @@ def test_the_documented_example_is_read() -> None:
     assert backend.spec.model.name == "qwen"
     assert backend.spec.model.aliases == ()
     assert backend.spec.tokenizer.path == "DIR"
+    assert backend.spec.workers.static is not None
     assert backend.spec.workers.static.endpoints == (StaticEndpoint(host="127.0.0.1", port=30000),)
     assert backend.spec.routing.policy is PolicyName.ROUND_ROBIN
 
@@ -71,6 +72,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
 
     assert backend.metadata.namespace == "default"
     assert backend.spec.model.names == ("qwen",)
+    assert backend.spec.workers.static is not None
     assert [each.address for each in backend.spec.workers.static.endpoints] == ["gpu-1:30000"]
     assert backend.spec.routing.policy == "RoundRobin"
 
@@ -147,7 +149,7 @@ def test_what_is_just_within_the_bounds_is_taken(path: str, value: object) -> No
         ("spec.tokenizer.path", "", "spec.tokenizer.path is ''; expected a string of length >= 1."),
         ("spec.tokenizer.path", "p" * 4097, "expected a string of length <= 4096."),
         ("spec.tokenizer.path", "a\0b", "spec.tokenizer.path is 'a\\x00b'; expected printable"),
-        ("spec.workers", {}, "spec.workers.static is missing."),
+        ("spec.workers", {}, "spec.workers.static is missing; expected exactly one of service,"),
         (ENDPOINTS, [], f"{ENDPOINTS} is a list of 0; expected a list of length >= 1."),
         (
             ENDPOINTS,
@@ -192,7 +194,7 @@ def test_what_is_out_of_bounds_is_refused_with_its_path(
         ("spec.modle", "model, tokenizer, workers, routing"),
         ("spec.model.nmae", "name, aliases"),
         ("spec.tokenizer.dir", "path"),
-        ("spec.workers.sttic", "static"),
+        ("spec.workers.sttic", "service, selector, static, inferencePoolRef, ports"),
         ("spec.workers.static.endpoint", "endpoints"),
         ("spec.workers.static.endpoints[1].prot", "host, port"),
         ("spec.routing.polcy", "policy"),

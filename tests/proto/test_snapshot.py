@@ -82,6 +82,7 @@ def shuffled(snapshot: Snapshot, data: st.DataObject) -> Snapshot:
     mixed = []
     for each in snapshot.backends:
         model, workers = each.backend.spec.model, each.backend.spec.workers
+        assert workers.static is not None
         listed = tuple(data.draw(st.permutations(workers.static.endpoints)))
         spec = replace(
             each.backend.spec,
@@ -162,6 +163,9 @@ def test_bytes_are_the_documented_json() -> None:
                         "port": 30000,
                         "protocol": "GRPC",
                         "state": "READY",
+                        "incarnation": "",
+                        "zone": "",
+                        "pod": "",
                     }
                 ],
                 "version": 5,

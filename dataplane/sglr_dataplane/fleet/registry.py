@@ -217,7 +217,10 @@ def _keys_by_name(backends: Mapping[str, _Backend]) -> dict[str, str]:
 
 def _is_same(one: Endpoint, other: Endpoint) -> bool:
     """Return whether two endpoints with one id are reached alike: the client can stay."""
-    return (one.host, one.port, one.protocol) == (other.host, other.port, other.protocol)
+    return all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("host", "port", "protocol", "incarnation")
+    )
 
 
 def _is_usable(worker: Worker) -> bool:

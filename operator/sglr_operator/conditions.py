@@ -1,0 +1,200 @@
+"""From what is known about one backend to its status; pure.
+
+Reasons are words for machines, messages are for the person who can act. The time of a condition
+changes only when its status does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sglr_proto.snapshot import EndpointState, Epoch
+
+from sglr_operator.endpoints import Found
+from sglr_operator.status import (
+    ACCEPTED,
+    ENDPOINTS_AVAILABLE,
+    PROGRAMMED,
+    READY,
+    RESOLVED_REFS,
+    BackendStatus,
+    Condition,
+    EndpointCounts,
+    RouterCounts,
+    SnapshotRef,
+    Truth,
+    WorkerCounts,
+    condition,
+)
+
+_NAMED = 3
+"""Obstacles and routers named in one message; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A router that refused the newest version."""
+
+    router: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouterView:
+    """What routers say about the newest version of one backend, counted by pod."""
+
+    connected: int = 0
+    synced: int = 0
+    rejections: tuple[Rejection, ...] = ()
+    """Sorted by router."""
+    lagging: tuple[str, ...] = ()
+    """Routers that have not answered within the grace, sorted."""
+    healthy: int = 0
+    unhealthy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything the status of one backend is made from."""
+
+    generation: int
+    found: Found
+    routers: RouterView
+    epoch: Epoch
+    version: int
+    """Of what was composed last; 0 when nothing ever was."""
+    spec_problem: str = ""
+    """Why the spec is refused; empty when it is accepted."""
+    conflict: str = ""
+    """Why another backend has its model's name; empty when none has."""
+    models: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    kind: str
+    status: Truth
+    reason: str
+    message: str = ""
+
+
+def status_of(facts: Facts, previous: BackendStatus | None, now: str) -> BackendStatus:
+    """Return the whole status, with the previous times of conditions that still hold.
+
+    Args:
+        facts: What is known.
+        previous: The status in the API server; None when there is none.
+        now: The time, RFC 3339, for conditions that change.
+    """
+    claims = [_accepted(facts), _resolved(facts), _available(facts), _programmed(facts)]
+    claims.append(_ready(claims))
+    found = facts.found
+    return BackendStatus(
+        observed_generation=facts.generation,
+        conditions=tuple(_dated(claim, facts, previous, now) for claim in claims),
+        endpoints=EndpointCounts(
+            total=len(found.endpoints),
+            ready=found.count(EndpointState.READY),
+            draining=found.count(EndpointState.DRAINING),
+        ),
+        snapshot=SnapshotRef(
+            version=facts.version,
+            epoch=f"{facts.epoch[0]}.{facts.epoch[1]}" if facts.version else "",
+        ),
+        routers=RouterCounts(
+            connected=facts.routers.connected,
+            synced=facts.routers.synced,
+            rejected=len(facts.routers.rejections),
+        ),
+        workers=WorkerCounts(healthy=facts.routers.healthy, unhealthy=facts.routers.unhealthy),
+        models=facts.models,
+    )
+
+
+def _accepted(facts: Facts) -> _Claim:
+    if facts.spec_problem:
+        keeps = " Routers keep the last good version." if facts.version else ""
+        return _Claim(ACCEPTED, "False", "InvalidSpec", facts.spec_problem + keeps)
+    if facts.conflict:
+        return _Claim(ACCEPTED, "False", "ModelConflict", facts.conflict)
+    return _Claim(ACCEPTED, "True", "Accepted")
+
+
+def _resolved(facts: Facts) -> _Claim:
+    problem = facts.found.problem
+    if problem is not None:
+        return _Claim(RESOLVED_REFS, "False", problem.reason, problem.message)
+    return _Claim(RESOLVED_REFS, "True", "ResolvedRefs")
+
+
+def _available(facts: Facts) -> _Claim:
+    found = facts.found
+    ready = found.count(EndpointState.READY)
+    if ready:
+        return _Claim(ENDPOINTS_AVAILABLE, "True", "EndpointsReady", f"{ready} ready.")
+    if not found.matched:
+        return _Claim(ENDPOINTS_AVAILABLE, "False", "NoEndpoints", "No pod or address is matched.")
+    return _Claim(
+        ENDPOINTS_AVAILABLE,
+        "False",
+        "NoReadyEndpoints",
+        f"{_pods(found.matched)}, 0 ready: {_some(found.obstacles)}.",
+    )
+
+
+def _programmed(facts: Facts) -> _Claim:
+    routers = facts.routers
+    if not facts.version:
+        return _Claim(PROGRAMMED, "Unknown", "Pending", "Nothing was sent to routers yet.")
+    if not routers.connected:
+        return _Claim(PROGRAMMED, "False", "NoRouters", "No router is connected to the operator.")
+    if routers.rejections:
+        first = routers.rejections[0]
+        names = _some(tuple(rejection.router for rejection in routers.rejections))
+        return _Claim(
+            PROGRAMMED,
+            "False",
+            "RouterRejected",
+            f"Rejected by {names}; {first.router} says {first.code}: {first.message}",
+        )
+    if routers.lagging:
+        return _Claim(
+            PROGRAMMED, "False", "RoutersLagging", f"No answer yet from {_some(routers.lagging)}."
+        )
+    if routers.synced < routers.connected:
+        return _Claim(PROGRAMMED, "Unknown", "Syncing", "Routers are applying the newest version.")
+    return _Claim(PROGRAMMED, "True", "AllRoutersSynced")
+
+
+def _ready(claims: list[_Claim]) -> _Claim:
+    """Return the roll-up: the first claim that is False, else the first Unknown one, says why."""
+    for bad in ("False", "Unknown"):
+        for claim in claims:
+            if claim.status == bad:
+                return _Claim(READY, claim.status, claim.reason, claim.message)
+    return _Claim(READY, "True", "Ready")
+
+
+def _dated(claim: _Claim, facts: Facts, previous: BackendStatus | None, now: str) -> Condition:
+    before = condition(previous, claim.kind) if previous is not None else None
+    same = before is not None and before.status == claim.status
+    return Condition(
+        type=claim.kind,
+        status=claim.status,
+        reason=claim.reason,
+        message=claim.message,
+        last_transition_time=before.last_transition_time if before is not None and same else now,
+        observed_generation=facts.generation,
+    )
+
+
+def _some(names: tuple[str, ...]) -> str:
+    """Return the first few of *names*, and how many more there are."""
+    shown = "; ".join(names[:_NAMED])
+    rest = len(names) - _NAMED
+    return f"{shown}; and {rest} more" if rest > 0 else shown
+
+
+def _pods(number: int) -> str:
+    return "1 pod matches" if number == 1 else f"{number} pods match"
