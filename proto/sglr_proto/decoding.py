@@ -20,17 +20,19 @@ from sglr_proto.errors import ManifestError
 
 _StructT = TypeVar("_StructT", bound=msgspec.Struct)
 
-_PLACE = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_PLACE = re.compile(
+    r"(?P<problem>.*?)(?: - at (?P<key>`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL
+)
 _LONGEST_SHOWN: Final = 80  # characters
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
+_TYPES = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
 _TYPE_WORDS: Final = {
-    "`int`": "an integer",
-    "`str`": "a string",
-    "`bool`": "a boolean",
-    "`float`": "a number",
-    "`object`": "a mapping",
-    "`array`": "a list",
-    "`null`": "null",
+    "int": "an integer",
+    "str": "a string",
+    "bool": "a boolean",
+    "float": "a number",
+    "object": "a mapping",
+    "array": "a list",
 }
 
 
@@ -75,8 +77,7 @@ def _keep_known(value: object, shape: inspect.Type, path: str, *, owner: str | N
     Raises:
         ManifestError: An unknown field, and *owner* is not None.
     """
-    if isinstance(shape, inspect.Metadata):
-        return _keep_known(value, shape.type, path, owner=owner)
+    shape = _bare(shape)
     if isinstance(shape, inspect.StructType) and _is_mapping(value):
         return _keep_fields(value, shape, path, owner=owner)
     if isinstance(shape, inspect.VarTupleType) and _is_list(value):
@@ -84,10 +85,17 @@ def _keep_known(value: object, shape: inspect.Type, path: str, *, owner: str | N
             _keep_known(item, shape.item_type, f"{path}[{index}]", owner=owner)
             for index, item in enumerate(value)
         ]
+    return value
+
+
+def _bare(shape: inspect.Type) -> inspect.Type:
+    """Return *shape* without its bounds and without the None that it may be instead."""
+    if isinstance(shape, inspect.Metadata):
+        return _bare(shape.type)
     if isinstance(shape, inspect.UnionType):
         inner = [part for part in shape.types if not isinstance(part, inspect.NoneType)]
-        return _keep_known(value, inner[0], path, owner=owner) if len(inner) == 1 else value
-    return value
+        return _bare(inner[0]) if len(inner) == 1 else shape
+    return shape
 
 
 def _keep_fields(
@@ -121,56 +129,63 @@ def _explain(message: str, value: object, shape: inspect.Type) -> tuple[str, str
     if missing := _MISSING.fullmatch(problem):
         path = f"{path}.{missing['field']}" if path else missing["field"]
         return f"{path} is missing.", path
+    there = f"{path or 'the object'} is {short(_descend(value, path))}"
+    if found and found["key"]:
+        there = f"{path} has a wrong key"
+    elif path.endswith("[...]"):  # somewhere in a mapping whose keys are the author's own
+        path = path.removesuffix("[...]")
+        there = f"{path} has a wrong value"
     if problem.startswith("Invalid enum value"):
-        choices = ", ".join(_choices(_descend_shape(shape, path)))
-        return f"{path} is {short(_descend(value, path))}; expected one of {choices}.", path
+        return f"{there}; expected one of {', '.join(_choices(shape, path))}.", path
     if problem.startswith("Expected "):
-        expected = problem.partition(", got ")[0]  # what stands there says it better
-        for word, plain in _TYPE_WORDS.items():
-            expected = expected.replace(word, plain)
-        there = f"{path or 'the object'} is {short(_descend(value, path))}"
-        return f"{there}; e{expected[1:]}.", path
+        return f"{there}; {_plain(problem)}.", path
     return f"{path}.{problem}." if path else f"{problem}.", path
+
+
+def _plain(problem: str) -> str:
+    """Return msgspec's ``Expected ...`` without Python's names for types."""
+    expected = problem.partition(", got ")[0]  # what stands there says it better
+    return "e" + _TYPES.sub(lambda found: _words(found[1]), expected)[1:]
+
+
+def _words(types: str) -> str:
+    """Return Python's names for *types*, divided by ``|``, in plain words; null goes unsaid."""
+    names = [name for name in types.split(" | ") if name != "null"]
+    return " or ".join(_TYPE_WORDS.get(name, name) for name in names)
 
 
 def _steps(path: str) -> list[str | int]:
     """Return *path* in steps: ``a.b[0]`` is a, b and 0."""
-    return [
-        int(step[1:-1]) if step[0] == "[" else step for step in re.findall(r"\[\d+\]|[^.\[]+", path)
-    ]
+    found = re.findall(r"\[(\d+)\]|([^.\[\]]+)", path)
+    return [int(index) if index else name for index, name in found]
 
 
 def _descend(value: object, path: str) -> object:
-    """Return what stands at *path* in *value*; the innermost that exists where it breaks off."""
+    """Return what stands at *path* in *value*; the path leads somewhere."""
     for step in _steps(path):
         if isinstance(step, int):
-            value = value[step] if _is_list(value) and step < len(value) else value
+            value = value[step] if _is_list(value) else value
         elif _is_mapping(value):
             value = value.get(step, value)
     return value
 
 
-def _descend_shape(shape: inspect.Type, path: str) -> inspect.Type:
-    """Return the type at *path* in *shape*."""
+def _choices(shape: inspect.Type, path: str) -> list[str]:
+    """Return the words that the enum at *path* in *shape* takes."""
     for step in _steps(path):
-        while isinstance(shape, inspect.Metadata):
-            shape = shape.type
-        if isinstance(shape, inspect.VarTupleType) and isinstance(step, int):
+        shape = _bare(shape)
+        if isinstance(shape, inspect.VarTupleType):
             shape = shape.item_type
+        elif isinstance(shape, inspect.DictType):
+            shape = shape.value_type
         elif isinstance(shape, inspect.StructType):
             shape = next(field.type for field in shape.fields if field.encode_name == step)
-    return shape
-
-
-def _choices(shape: inspect.Type) -> list[str]:
-    """Return the words that an enum or literal takes."""
-    if isinstance(shape, inspect.Metadata):
-        return _choices(shape.type)
+    shape = _bare(shape)
+    if isinstance(shape, inspect.DictType):
+        shape = _bare(shape.value_type)
     if isinstance(shape, inspect.EnumType):
         return [str(member.value) for member in shape.cls]
-    if isinstance(shape, inspect.LiteralType):
-        return [str(value) for value in shape.values]
-    return []
+    return [str(value) for value in getattr(shape, "values", ())]
 
 
 def short(value: object) -> str:

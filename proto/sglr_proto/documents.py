@@ -46,8 +46,6 @@ def read_documents(text: str) -> list[tuple[str, object]]:
     _refuse_oversize(text)
     found: list[tuple[str, object]] = []
     for number, node in enumerate(_compose(text), start=1):
-        if node is None:
-            continue
         place = f"document {number} (line {_line(node)})"
         _refuse_duplicate_keys(node, place)
         value = _construct(node, place)
@@ -67,7 +65,7 @@ def _refuse_oversize(text: str) -> None:
         raise ManifestError(f"The manifest has {size} bytes; at most {MAX_BYTES} are read.")
 
 
-def _compose(text: str) -> list[yaml.Node | None]:
+def _compose(text: str) -> list[yaml.Node]:
     """Return the node tree of each document; aliases share nodes.
 
     Raises:
