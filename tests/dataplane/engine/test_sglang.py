@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
+
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.sglang import SGLangEngine
 from sglr_dataplane.errors import (
@@ -38,15 +39,15 @@ def a_job(*, n: int = 1, stream: bool = True, ids: tuple[int, ...] = (1, 2)) -> 
     return Job(id=new_job_id(), model="sim", input_ids=ids, sampling=Sampling(n=n), stream=stream)
 
 
-def plays(*play: Play) -> Script:
-    """Return a script that answers everything with *play*."""
-    return Script(rules=(Rule(play=play if len(play) > 1 else play[0]),))
+def plays(play: Play, *others: Play) -> Script:
+    """Return a script that answers everything with *play*; choice by choice if there are more."""
+    return Script(rules=(Rule(play=(play, *others)),))
 
 
 @asynccontextmanager
 async def a_pair(
     script: Script, *, deadlines: Deadlines | None = None, settings: WorkerSettings | None = None
-) -> AsyncIterator[tuple[SimWorker, SGLangEngine]]:
+) -> AsyncGenerator[tuple[SimWorker, SGLangEngine]]:
     """Run a worker with *script* and an engine that is its client."""
     async with SimWorker(settings, script) as worker:
         engine = SGLangEngine(worker.address, deadlines=deadlines)

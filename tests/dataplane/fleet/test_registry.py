@@ -1,0 +1,253 @@
+"""The registry: snapshots in, workers kept, made and let go."""
+
+from __future__ import annotations
+
+import pytest
+
+from sglr_dataplane.fleet.registry import Counts, Registry
+from sglr_dataplane.fleet.worker import Worker, WorkerState
+from sglr_proto.snapshot import BackendSnapshot, EndpointState, Snapshot
+from support.engines import ScriptedEngine, some_facts
+from support.fleets import KEY, a_backend, a_registry, a_snapshot, an_endpoint
+
+
+def an_empty_registry() -> Registry:
+    """Return a registry that makes an engine for every endpoint."""
+    return Registry(lambda _endpoint: ScriptedEngine())
+
+
+def ids(workers: tuple[Worker, ...]) -> list[str]:
+    """Return the ids of *workers*."""
+    return [worker.id for worker in workers]
+
+
+def test_workers_are_kept_by_identity() -> None:
+    """A new snapshot adds who is new, keeps who stays and lets go who is missing."""
+    registry = an_empty_registry()
+    first = registry.apply(a_snapshot(an_endpoint("a"), an_endpoint("b", port=2)))
+    second = registry.apply(
+        a_snapshot(an_endpoint("b", port=2), an_endpoint("c", port=3), version=2)
+    )
+
+    assert (ids(first.added), ids(first.kept), ids(first.leaving)) == (["a", "b"], [], [])
+    assert (ids(second.added), ids(second.kept), ids(second.leaving)) == (["c"], ["b"], ["a"])
+    assert second.kept[0] is first.added[1]
+    assert first.added[0].state is WorkerState.LEAVING
+
+
+def test_the_same_snapshot_again_changes_nothing() -> None:
+    """Applying is idempotent."""
+    registry = an_empty_registry()
+    registry.apply(a_snapshot(an_endpoint("a")))
+
+    again = registry.apply(a_snapshot(an_endpoint("a")))
+
+    assert (ids(again.added), ids(again.kept), ids(again.leaving)) == ([], ["a"], [])
+
+
+def test_another_address_is_another_worker() -> None:
+    """An id that moved gets a new client; the old one leaves."""
+    registry = an_empty_registry()
+    (old,) = registry.apply(a_snapshot(an_endpoint("a", host="10.0.0.1"))).added
+
+    changes = registry.apply(a_snapshot(an_endpoint("a", host="10.0.0.2"), version=2))
+
+    assert ids(changes.added) == ["a"]
+    assert changes.leaving == (old,)
+    assert registry.workers()[0].endpoint.host == "10.0.0.2"
+    assert set(registry.tended()) == {old, *changes.added}
+
+
+def test_an_older_snapshot_is_ignored() -> None:
+    """What comes late does not undo what is newer; a later epoch outranks any version."""
+    registry = an_empty_registry()
+    registry.apply(a_snapshot(an_endpoint("new"), version=5))
+
+    late = registry.apply(a_snapshot(an_endpoint("old"), version=4))
+    after_late = ids(registry.workers())
+    registry.apply(
+        Snapshot(epoch=(1, 0), backends=(BackendSnapshot(backend=a_backend(), endpoints=()),))
+    )
+
+    assert late.added == ()
+    assert after_late == ["new"]
+    assert registry.workers() == ()
+
+
+def test_who_leaves_keeps_its_streams_and_gets_no_new_ones() -> None:
+    """A leaving worker is no candidate; it is done when its last stream ends."""
+    registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine()})
+    leaver = registry.workers()[0]
+    leaver.begin()
+
+    registry.apply(a_snapshot(an_endpoint("b"), version=2))
+    done_before = leaver.is_done
+    leaver.end()
+
+    assert ids(registry.candidates(KEY)) == ["b"]
+    assert not done_before
+    assert leaver.is_done
+
+
+def test_a_worker_that_left_does_not_come_back() -> None:
+    """A probe that was under way cannot make a leaving worker ready."""
+    registry = a_registry({"a": ScriptedEngine()})
+    (worker,) = registry.workers()
+    registry.apply(a_snapshot(version=2))
+
+    worker.became_ready(some_facts())
+    worker.became_unhealthy("late")
+    worker.refused("late")
+
+    assert worker.state is WorkerState.LEAVING
+
+
+def test_models_are_found_by_name_and_alias() -> None:
+    """Names lead to backends, aliases too; the first backend by key has a contested name."""
+    registry = an_empty_registry()
+    backends = (
+        BackendSnapshot(backend=a_backend("a", model="qwen", aliases=("gpt", "org/q"))),
+        BackendSnapshot(backend=a_backend("b", model="llama", aliases=("gpt",))),
+    )
+    registry.apply(Snapshot(version=1, backends=backends))
+
+    assert registry.backend_of("qwen") == "default/a"
+    assert registry.backend_of("org/q") == "default/a"
+    assert registry.backend_of("gpt") == "default/a"
+    assert registry.backend_of("llama") == "default/b"
+    assert registry.backend_of("mistral") is None
+    assert registry.models() == ("qwen", "gpt", "org/q", "llama")
+    assert registry.backend("default/b").spec.model.name == "llama"
+
+
+def test_counts_tell_known_from_ready() -> None:
+    """Counts are what messages say: all endpoints, and those that may take a job."""
+    registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine(), "c": ScriptedEngine()})
+    registry.workers()[0].became_unhealthy("gone")
+
+    assert registry.count(KEY) == Counts(known=3, ready=2)
+    assert registry.counts() == {KEY: Counts(known=3, ready=2)}
+    assert registry.count("default/none") == Counts(known=0, ready=0)
+
+
+def test_ready_is_one_worker_that_can_take_a_job() -> None:
+    """A router is not ready with none, and is with the first."""
+    registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine()}, ready=False)
+    before = registry.is_ready
+    registry.workers()[1].became_ready(some_facts())
+
+    assert not before
+    assert registry.is_ready
+
+
+def test_the_prompt_limit_is_the_smallest_and_below_the_workers() -> None:
+    """Sglang refuses a prompt as long as its limit: the longest that all take is one less."""
+    registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine(), "c": ScriptedEngine()})
+    first, second, third = registry.workers()
+    first.facts = some_facts(max_req_input_len=8186)
+    second.facts = some_facts(max_req_input_len=4090)
+    third.facts = some_facts(max_req_input_len=None)
+
+    assert registry.max_prompt_tokens(KEY) == 4089
+    assert registry.max_prompt_tokens("default/none") is None
+    assert registry.facts(KEY) is first.facts
+
+
+def test_nothing_is_known_before_a_worker_has_spoken() -> None:
+    """No limit and no facts are None, not zero."""
+    registry = a_registry({"a": ScriptedEngine()}, ready=False)
+
+    assert registry.max_prompt_tokens(KEY) is None
+    assert registry.facts(KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("ready", "suspect", "draining", "unready", "expected"),
+    [
+        (True, True, True, True, ["ready"]),
+        (False, True, True, True, ["suspect"]),
+        (False, False, True, True, ["draining"]),
+        (False, False, False, True, []),
+    ],
+)
+def test_a18_the_best_group_with_anybody_in_it_takes_the_job(
+    *, ready: bool, suspect: bool, draining: bool, unready: bool, expected: list[str]
+) -> None:
+    """A18: draining endpoints get new jobs only when nobody else is left, unready ones never."""
+    wanted = {
+        "ready": (ready, EndpointState.READY),
+        "suspect": (suspect, EndpointState.READY),
+        "draining": (draining, EndpointState.DRAINING),
+        "unready": (unready, EndpointState.UNREADY),
+    }
+    endpoints = [an_endpoint(id, state=state) for id, (there, state) in wanted.items() if there]  # noqa: A001  # the endpoint's own word
+    registry = an_empty_registry()
+    registry.apply(a_snapshot(*endpoints))
+    for worker in registry.workers():
+        worker.became_ready(some_facts())
+        if worker.id == "suspect":
+            worker.suspected()
+
+    assert ids(registry.candidates(KEY)) == expected
+
+
+def test_a18_a_worker_that_starts_draining_keeps_its_client() -> None:
+    """A18: a change of readiness is the same worker, without new jobs from then on."""
+    registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine()})
+    (worker, _) = registry.workers()
+
+    registry.apply(
+        a_snapshot(an_endpoint("a", state=EndpointState.DRAINING), an_endpoint("b"), version=2)
+    )
+
+    assert registry.workers()[0] is worker
+    assert ids(registry.candidates(KEY)) == ["b"]
+    assert registry.count(KEY) == Counts(known=2, ready=1)
+
+
+def test_who_was_tried_is_no_candidate() -> None:
+    """What a retry leaves out is gone before groups are looked at."""
+    registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine()})
+    registry.workers()[1].suspected()
+
+    assert ids(registry.candidates(KEY, without={"a"})) == ["b"]
+    assert ids(registry.candidates(KEY, without={"a", "b"})) == []
+
+
+def test_a_policy_lives_as_long_as_it_is_asked_for() -> None:
+    """A new version of a backend does not start the round anew."""
+    registry = a_registry({"a": ScriptedEngine()})
+    before = registry.policy(KEY)
+
+    registry.apply(a_snapshot(an_endpoint("a"), version=2))
+
+    assert registry.policy(KEY) is before
+
+
+def test_a_job_that_never_began_cannot_end() -> None:
+    """A45: a count below zero is a bug that says so."""
+    (worker,) = a_registry({"a": ScriptedEngine()}).workers()
+
+    with pytest.raises(RuntimeError, match="never begun"):
+        worker.end()
+
+
+def test_a_worker_shows_its_state() -> None:
+    """The repr tells who it is, how it is and how busy."""
+    (worker,) = a_registry({"a": ScriptedEngine()}).workers()
+    worker.begin()
+    worker.suspected()
+
+    assert repr(worker) == "<Worker a ready suspect in_flight=1>"
+
+
+async def test_closing_closes_every_engine() -> None:
+    """At the end no connection stays, those of leaving workers included."""
+    engines = {"a": ScriptedEngine(), "b": ScriptedEngine()}
+    registry = a_registry(engines)
+    registry.workers()[0].begin()
+    registry.apply(a_snapshot(an_endpoint("b"), version=2))
+
+    await registry.aclose()
+
+    assert all(engine.closed.is_set() for engine in engines.values())
