@@ -1,0 +1,332 @@
+"""Calls to one worker: connections, reconnecting, and who waits for which."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sglr_dataplane.engine.h2.call import Call
+from sglr_dataplane.engine.h2.errors import H2Error
+from sglr_dataplane.engine.h2.headers import pack_fields
+from sglr_dataplane.engine.h2.link import Keepalive, Link
+from sglr_dataplane.engine.h2.state import Limits
+from sglr_dataplane.engine.h2.status import (
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    CallError,
+)
+
+logger = logging.getLogger(__name__)
+
+LARGEST_MESSAGE: Final = 256 * 2**20
+"""Bytes, both ways: what SGLang's own server takes."""
+_USER_AGENT: Final = b"grpc-python-sglr/1"
+_LARGEST_TIMEOUT: Final = 99_999_999
+"""grpc-timeout has at most eight digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait, in seconds, after an attempt to connect failed."""
+
+    first: float = 0.2
+    factor: float = 1.6
+    longest: float = 2.0
+    """gRPC's is two minutes: far too long for a worker that came back."""
+    jitter: float = 0.2
+    """Part of the wait that is random, so that many routers do not knock at once."""
+
+    def delay(self, failures: int, chance: float) -> float:
+        """Return the wait after *failures* in a row; *chance* in [0, 1) picks within the jitter."""
+        wait = min(self.first * self.factor ** (failures - 1), self.longest)
+        return wait * (1 + self.jitter * (2 * chance - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOptions:
+    """How one worker is called."""
+
+    connect_timeout: float = 2.0
+    """Seconds for TCP, TLS and the worker's first SETTINGS together."""
+    max_connections: int = 8
+    """More than one only when the worker limits the streams of a connection. Calls beyond all
+    limits wait their turn."""
+    largest_message: int = LARGEST_MESSAGE
+    limits: Limits = field(default_factory=Limits)
+    keepalive: Keepalive = field(default_factory=Keepalive)
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Channel:
+    """The calls to one worker; connects when first needed, in the loop that needs it."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        options: ChannelOptions,
+        *,
+        chance: Callable[[], float],
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+        metadata: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """Remember where the worker is.
+
+        Args:
+            host: Name or address; IPv6 without brackets.
+            port: The worker's gRPC port.
+            options: How it is called.
+            chance: Returns a number in [0, 1), for the jitter.
+            tls: None for plain text; see :func:`tls_context`.
+            server_name: What the worker's certificate must name, if not *host*.
+            metadata: Fields of every call, such as authorization; never indexed, never logged.
+        """
+        self._host, self._port = host, port
+        self._options = options
+        self._chance = chance
+        self._tls = tls
+        self._server_name = server_name
+        self._keepalive = options.keepalive
+        self._metadata = pack_fields(
+            [(name.lower().encode(), value.encode()) for name, value in metadata], secret=True
+        )
+        self._blocks: dict[str, bytes] = {}
+        self._links: list[Link] = []
+        self._draining: set[Link] = set()
+        self._waiting: deque[Call] = deque()
+        self._connecting: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self.is_closed = False
+        """Whether :meth:`aclose` was called."""
+
+    def __repr__(self) -> str:
+        """Show the state, without the address."""
+        state = "closed" if self.is_closed else f"{len(self._links)} links"
+        return f"<Channel {state}, {len(self._waiting)} calls waiting>"
+
+    def call(
+        self, path: str, message: bytes, *, timeout: float, listener: Callable[[], None]
+    ) -> Call:
+        """Return an RPC that :meth:`dial` starts.
+
+        Args:
+            path: ``/package.Service/Method``.
+            message: The request message.
+            timeout: Seconds that the worker is told to give up after; the caller keeps its own.
+            listener: Called after each read that brought something, and at the call's end.
+        """
+        block = self._blocks.get(path)
+        if block is None:
+            block = self._blocks[path] = self._render(path)
+        block += pack_fields([(b"grpc-timeout", format_timeout(timeout))])
+        limit = self._options.largest_message
+        return Call(self, block, message, limit=limit, listener=listener)
+
+    async def unary(self, path: str, message: bytes, *, limit: float) -> bytes:
+        """Return the one message that answers a call.
+
+        Raises:
+            CallError: It ended with another status than OK, or not within *limit* seconds.
+        """
+        messages: list[bytes] = []
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def listen() -> None:
+            messages.extend(call.take())
+            if call.is_over and not over.done():
+                over.set_result(None)
+
+        call = self.call(path, message, timeout=limit, listener=listen)
+        try:
+            async with asyncio.timeout(limit):
+                self.dial(call)
+                await over
+        except TimeoutError as error:
+            raise CallError(DEADLINE_EXCEEDED, "Deadline Exceeded") from error
+        finally:
+            call.cancel()
+        if call.error is not None:
+            raise call.error
+        if len(messages) != 1:
+            raise CallError(INTERNAL, f"The answer has {len(messages)} messages, not one.")
+        return messages[0]
+
+    def dial(self, call: Call) -> None:
+        """Begin *call* now or as soon as a connection can take it, or fail it."""
+        if self.is_closed:
+            self._refuse([call], "The channel is closed.")
+        elif call.size > self._options.largest_message:
+            details = f"CLIENT: Sent message larger than max ({call.size})"
+            _end(call, CallError(RESOURCE_EXHAUSTED, details, sent=False))
+        else:
+            self._waiting.append(call)
+            self._serve()
+
+    def forget(self, call: Call) -> None:
+        """Let *call* wait no longer."""
+        if call in self._waiting:
+            self._waiting.remove(call)
+
+    async def aclose(self) -> None:
+        """Close all connections; running and waiting calls fail."""
+        self.is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._connecting
+        self._refuse(self._take_waiting(), "The channel is closed.")
+        for link in [*self._links, *self._draining]:
+            link.close()
+
+    # --- connections --------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Begin the calls that can be; connect for the others, or fail them."""
+        while self._waiting:
+            if self._waiting[0].is_over:
+                self._waiting.popleft()
+                continue
+            link = next((link for link in self._links if link.can_open), None)
+            if link is None:
+                break
+            self._waiting.popleft().begin(link)
+        if not self._waiting or self._connecting is not None:
+            return
+        if len(self._links) >= self._options.max_connections:
+            return  # a stream's end brings us back here
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._retry_at:
+            self._connecting = loop.create_task(self._connect())
+        elif not self._links:
+            self._refuse(self._take_waiting(), _UNREACHABLE)
+
+    async def _connect(self) -> None:
+        """Add a connection, or fail the waiting calls when there is none at all."""
+        loop = asyncio.get_running_loop()
+        link = Link(self._options.limits, self._keepalive, self._on_change)
+        try:
+            async with asyncio.timeout(self._options.connect_timeout):
+                await self._open_link(link)
+                await link.settled
+        except (OSError, H2Error) as error:
+            # TimeoutError and ssl.SSLError are OSErrors.
+            link.close()
+            self._failures += 1
+            self._retry_at = loop.time() + self._options.backoff.delay(
+                self._failures, self._chance()
+            )
+            logger.info(
+                "connecting to a worker failed",
+                extra={"error": f"{type(error).__name__}: {error}", "failures": self._failures},
+            )
+            self._connecting = None
+            if not self._links:
+                self._refuse(self._take_waiting(), _UNREACHABLE)
+        except asyncio.CancelledError:
+            link.close()
+            raise
+        else:
+            self._connecting = None
+            self._failures, self._retry_at = 0, 0.0
+            self._links.append(link)
+            self._serve()
+
+    async def _open_link(self, link: Link) -> None:
+        """Connect *link*."""
+        loop = asyncio.get_running_loop()
+        server_name = (self._server_name or self._host) if self._tls is not None else None
+        transport, _ = await loop.create_connection(
+            lambda: link, self._host, self._port, ssl=self._tls, server_hostname=server_name
+        )
+        if self._tls is not None:
+            connection: ssl.SSLObject = transport.get_extra_info("ssl_object")
+            if connection.selected_alpn_protocol() != "h2":
+                raise ConnectionError("The worker does not agree on HTTP/2 (ALPN).")
+
+    def _on_change(self, link: Link) -> None:
+        """Look again at who can begin where, after something befell *link*."""
+        if not link.takes_streams and link in self._links:
+            self._links.remove(link)
+            self._draining.add(link)
+        if link.was_pinged_too_often and link in self._draining:
+            # gRPC: a client doubles its interval when a server finds it too short.
+            interval = self._keepalive.interval * 2
+            self._keepalive = replace(self._keepalive, interval=interval)
+            logger.warning("worker forbids pings so often", extra={"interval": interval})
+        if link.is_closed:
+            self._draining.discard(link)
+        if self._waiting and not self.is_closed:
+            self._serve()
+
+    def _take_waiting(self) -> list[Call]:
+        """Return the calls that wait, which do so no longer."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting
+
+    def _refuse(self, calls: Iterable[Call], details: str) -> None:
+        """Fail calls of which the worker never heard."""
+        for call in calls:
+            _end(call, CallError(UNAVAILABLE, details, sent=False))
+
+    def _render(self, path: str) -> bytes:
+        """Return the fields that all calls of *path* share (gRPC over HTTP/2, "Requests")."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        scheme = b"https" if self._tls is not None else b"http"
+        shared = pack_fields(
+            (
+                (b":method", b"POST"),
+                (b":scheme", scheme),
+                (b":path", path.encode()),
+                (b":authority", f"{host}:{self._port}".encode()),
+                (b"te", b"trailers"),
+                (b"content-type", b"application/grpc"),
+                (b"user-agent", _USER_AGENT),
+            )
+        )
+        return shared + self._metadata
+
+
+_UNREACHABLE: Final = "failed to connect"
+
+
+def _end(call: Call, error: CallError) -> None:
+    """Fail *call* and tell its owner."""
+    call.fail(error)
+    call.notify()
+
+
+def format_timeout(seconds: float) -> bytes:
+    """Return a grpc-timeout: at most eight digits and a unit."""
+    milliseconds = max(round(seconds * 1000), 1)
+    if milliseconds <= _LARGEST_TIMEOUT:
+        return b"%dm" % milliseconds
+    return b"%dS" % min(round(seconds), _LARGEST_TIMEOUT)
+
+
+def tls_context(
+    *, ca: str | None = None, certificate: str | None = None, key: str | None = None
+) -> ssl.SSLContext:
+    """Return a context for HTTP/2 that checks the worker's certificate.
+
+    Args:
+        ca: File of the authorities to trust; None for the system's.
+        certificate: File of the chain this router shows; None for none.
+        key: File of its private key.
+    """
+    context = ssl.create_default_context(cafile=ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # RFC 9113, 9.2
+    context.set_alpn_protocols(["h2"])
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context

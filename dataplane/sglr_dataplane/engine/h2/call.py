@@ -1,0 +1,183 @@
+"""One RPC with one request message, on whatever connection serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from sglr_dataplane.engine.h2.errors import UnprocessedStreamError
+from sglr_dataplane.engine.h2.link import Link
+from sglr_dataplane.engine.h2.splitter import PREFIX, Splitter, frame_message
+from sglr_dataplane.engine.h2.status import (
+    CANCELLED,
+    INTERNAL,
+    CallError,
+    read_end,
+    read_refusal,
+)
+from sglr_dataplane.engine.h2.stream import Stream
+
+_FREE_RETRIES: Final = 3
+"""How often a call that the peer promises not to have processed is sent again: a restarting worker
+refuses once; one that always refuses must not be asked for ever."""
+
+
+class Dialer(Protocol):
+    """What finds a connection for a call."""
+
+    def dial(self, call: Call) -> None:
+        """Begin *call* now or as soon as a connection can take it, or fail it."""
+        ...
+
+    def forget(self, call: Call) -> None:
+        """Let *call* wait no longer."""
+        ...
+
+
+class Call:
+    """An RPC that runs, waits for a connection, or is over.
+
+    Its owner hears of news by the listener, takes the messages when it wants them, and cancels.
+    """
+
+    __slots__ = (
+        "_body",
+        "_dialer",
+        "_error",
+        "_head_seen",
+        "_link",
+        "_listener",
+        "_retries",
+        "_splitter",
+        "_stream",
+        "block",
+    )
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        block: bytes,
+        message: bytes,
+        *,
+        limit: int,
+        listener: Callable[[], None],
+    ) -> None:
+        """Prepare the call; :meth:`Dialer.dial` starts it.
+
+        Args:
+            dialer: What finds a connection, again when the first refuses.
+            block: The request's header block.
+            message: The request message.
+            limit: Bytes of the largest message that is read.
+            listener: Called after each read that brought something, and at the call's end.
+        """
+        self._dialer = dialer
+        self.block = block
+        self._body = frame_message(message)
+        self._listener: Callable[[], None] | None = listener
+        self._splitter = Splitter(limit)
+        self._link: Link | None = None
+        self._stream: Stream | None = None
+        self._head_seen = False
+        self._retries = _FREE_RETRIES
+        self._error: CallError | None = None
+
+    def __repr__(self) -> str:
+        """Show the state."""
+        return f"<Call {self._error or self._stream or 'waits for a connection'}>"
+
+    @property
+    def size(self) -> int:
+        """The request message's bytes."""
+        return len(self._body) - PREFIX
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will arrive; messages may still wait to be taken."""
+        if self._error is not None:
+            return True
+        stream = self._stream
+        return stream is not None and (stream.ended or stream.failure is not None)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether bytes have arrived that nobody took."""
+        return self._stream is not None and bool(self._stream.payloads)
+
+    @property
+    def error(self) -> CallError | None:
+        """Why the call failed; None for status OK. Only of a call that is over and taken empty."""
+        if self._error is None and self._stream is not None:
+            self._error = read_end(self._stream)
+            if self._error is None and self._splitter.is_within:
+                self._error = CallError(INTERNAL, "The answer ended within a message.")
+        return self._error
+
+    def begin(self, link: Link) -> None:
+        """Send the request on *link*, which can open a stream."""
+        self._link = link
+        self._stream = link.open(self.block, self._body, self._hear)
+
+    def take(self) -> list[bytes]:
+        """Return the messages that have arrived, and let the worker send as much again."""
+        if self._stream is None or self._link is None or not self._stream.payloads:
+            return []
+        messages = self._splitter.split(self._link.take_payloads(self._stream))
+        if self._splitter.error is not None:
+            self.fail(self._splitter.error)
+        return messages
+
+    def fail(self, error: CallError) -> None:
+        """End the call with *error*, at the worker too; nothing if it is over."""
+        if self._error is None:
+            self._error = error
+            self._hang_up()
+
+    def cancel(self) -> None:
+        """End the call for nobody's ears: the worker hears of it before this returns."""
+        self._listener = None
+        if not self.is_over:
+            self._error = CallError(CANCELLED, "The call was cancelled here.")
+        self._hang_up()
+
+    def notify(self) -> None:
+        """Call the listener, for the last time if the call is over."""
+        listener = self._listener
+        if self.is_over:
+            # Lets go of the owner, which holds this call: no cycle is left to the collector.
+            self._listener = None
+            if self._stream is not None:
+                self._stream.listener = None
+        if listener is not None:
+            listener()
+
+    def _hang_up(self) -> None:
+        """Reset the stream if it is open; leave the queue if not even that."""
+        if self._stream is not None and self._link is not None:
+            self._link.cancel(self._stream)
+        else:
+            self._dialer.forget(self)
+
+    def _hear(self) -> None:
+        """Look at the stream after a read that brought something."""
+        stream = self._stream
+        if stream is None:
+            return
+        if not self._head_seen:
+            if isinstance(stream.failure, UnprocessedStreamError) and self._retries:
+                self._retries -= 1
+                self._link = self._stream = None
+                self._dialer.dial(self)
+                return
+            self._look_at_head(stream)
+        self.notify()
+
+    def _look_at_head(self, stream: Stream) -> None:
+        """Fail a call whose answer is none of gRPC's before its body is read as messages."""
+        if stream.head is None:
+            return
+        self._head_seen = True
+        # An answer that is trailers only says its own status, whatever HTTP's is.
+        refusal = None if stream.trailers is stream.head else read_refusal(stream.head)
+        if refusal is not None:
+            self.fail(refusal)

@@ -1,0 +1,280 @@
+"""The asyncio shell of one HTTP/2 connection: socket, keepalive, and whom to tell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from sglr_dataplane.engine.h2.codes import ErrorCode
+from sglr_dataplane.engine.h2.errors import H2Error
+from sglr_dataplane.engine.h2.events import GoingAway, PingAnswered, SettingsChanged
+from sglr_dataplane.engine.h2.machine import Machine
+from sglr_dataplane.engine.h2.state import Limits
+from sglr_dataplane.engine.h2.stream import Stream
+
+logger = logging.getLogger(__name__)
+
+_TOO_MANY_PINGS: Final = "too_many_pings"
+"""What a gRPC server says when it closes a connection because of its pings."""
+_PING: Final = b"sglrping"
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """How a dead peer is noticed, in seconds."""
+
+    interval: float = 300.0
+    """Silence after which a PING is sent, while calls run. gRPC's servers close a connection that
+    pings more often than every 300 s unless told otherwise; SGLang's allows 10 s, so 20 s are
+    right for workers known to be SGLang."""
+    timeout: float = 20.0
+    """For the answer to a PING, and for the kernel's: unacknowledged data ends the connection after
+    it (TCP_USER_TIMEOUT), and so do unanswered TCP keepalive probes, which no gRPC server counts,
+    after as long again."""
+
+
+class Link(asyncio.Protocol):
+    """One connection; its owner opens streams on it and hears of their news."""
+
+    def __init__(
+        self, limits: Limits, keepalive: Keepalive, on_change: Callable[[Link], None]
+    ) -> None:
+        """Wait for a transport.
+
+        Args:
+            limits: What the peer may do.
+            keepalive: How a dead peer is noticed.
+            on_change: Called when a stream may have become possible or impossible: after SETTINGS,
+                after GOAWAY, after a stream's end and after the connection's.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._machine = Machine(limits)
+        self._keepalive = keepalive
+        self._on_change = on_change
+        self._transport: asyncio.Transport | None = None
+        self._is_reading = False
+        """True while a read is worked through: its output leaves in one write at the end."""
+        self._has_changed = False
+        """Whether the running read, or a cancel in it, ended a stream or changed the connection."""
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_ping_open = False
+        self.settled: asyncio.Future[None] = self._loop.create_future()
+        """Done when streams can be opened; fails with H2Error when the connection ends before."""
+        self.was_pinged_too_often = False
+        """Whether the peer closes the connection because of its pings."""
+
+    def __repr__(self) -> str:
+        """Show the state."""
+        return f"<Link {self._machine!r}>"
+
+    @property
+    def can_open(self) -> bool:
+        """Whether a stream may be opened now."""
+        return self._machine.can_open
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is over."""
+        return self._machine.fault is not None
+
+    @property
+    def takes_streams(self) -> bool:
+        """Whether a stream may ever be opened again."""
+        return self._machine.takes_streams
+
+    def open(self, block: bytes, body: bytes, listener: Callable[[], None]) -> Stream:
+        """Send a request; *listener* is called after each read that brings its stream news."""
+        stream = self._machine.open(block, body)
+        stream.listener = listener
+        self._flush()
+        self._watch()
+        return stream
+
+    def take_payloads(self, stream: Stream) -> list[bytes]:
+        """Return what arrived on *stream*, and let the peer send as much again."""
+        payloads = self._machine.take_payloads(stream)
+        self._flush()
+        return payloads
+
+    def cancel(self, stream: Stream) -> None:
+        """End *stream*: RST_STREAM is written before this returns."""
+        stream.listener = None
+        self._machine.cancel(stream)
+        self._flush()
+        self._has_changed = True
+        if not self._is_reading:
+            self._settle_change()
+
+    def close(self) -> None:
+        """Say goodbye and close the connection; open streams fail, their listeners hear of it."""
+        failed = self._machine.close()
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+        self._tell(failed)
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the preface."""
+        self._transport = cast("asyncio.Transport", transport)  # connections are always streams
+        _set_socket_options(transport.get_extra_info("socket"), self._keepalive.timeout)
+        self._heard_at = self._loop.time()
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Work through one read."""
+        self._heard_at = self._loop.time()
+        self._is_reading = True
+        for event in self._machine.receive(data):
+            if isinstance(event, Stream):
+                self._has_changed |= event.ended or event.failure is not None
+                _call(event)
+            else:
+                self._has_changed = True
+                self._take_event(event)
+        self._is_reading = False
+        self._flush()
+        if self._machine.fault is not None:
+            self._give_up(self._machine.fault)
+        elif self._has_changed:
+            self._settle_change()
+
+    def eof_received(self) -> bool:
+        """Close: a server that sends no more can finish no stream."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what is open."""
+        if self._timer is not None:
+            self._timer.cancel()
+        reason = "The peer closed the connection." if exc is None else "The connection broke."
+        if self.was_pinged_too_often:
+            reason = "The peer closed the connection because of its pings."
+        failed = self._machine.lose(reason)
+        if not self.settled.done():
+            self._fail_settled(self._machine.fault)
+        self._tell(failed)
+        self._on_change(self)
+
+    def pause_writing(self) -> None:
+        """Keep bodies back until the socket takes more; control frames still go out."""
+        self._machine.hold(held=True)
+
+    def resume_writing(self) -> None:
+        """Send bodies again."""
+        self._machine.hold(held=False)
+        self._flush()
+
+    # --- what the above share -----------------------------------------------------------------
+
+    def _take_event(self, event: SettingsChanged | GoingAway | PingAnswered) -> None:
+        """Note what befell the whole connection."""
+        match event:
+            case SettingsChanged():
+                if not self.settled.done():
+                    self.settled.set_result(None)
+            case GoingAway(code=code, reason=reason):
+                self.was_pinged_too_often = (
+                    code == ErrorCode.ENHANCE_YOUR_CALM and reason == _TOO_MANY_PINGS
+                )
+            case PingAnswered():
+                self._is_ping_open = False
+
+    def _flush(self) -> None:
+        """Write what the machine has to say, unless the end of the running read will."""
+        if self._is_reading or self._transport is None:
+            return
+        output = self._machine.take_output()
+        if output and not self._transport.is_closing():
+            self._transport.write(output)
+
+    def _give_up(self, fault: H2Error) -> None:
+        """Close after the peer broke a rule; GOAWAY has been written."""
+        logger.warning("worker broke the protocol", extra={"fault": str(fault)})
+        if not self.settled.done():
+            self._fail_settled(fault)
+        if self._transport is not None:
+            self._transport.close()
+        self._on_change(self)
+
+    def _fail_settled(self, fault: H2Error | None) -> None:
+        """Tell who waits for SETTINGS; nobody may be waiting."""
+        if fault is not None:
+            self.settled.set_exception(fault)
+            self.settled.exception()  # marks it as seen
+
+    def _settle_change(self) -> None:
+        """Close a connection that takes no streams and has none; tell the owner what changed."""
+        self._has_changed = False
+        if not self._machine.takes_streams and not self._machine.streams:
+            self.close()
+        self._on_change(self)
+
+    def _tell(self, streams: Iterable[Stream]) -> None:
+        """Call the listeners of *streams*."""
+        for stream in streams:
+            _call(stream)
+
+    # --- keepalive ----------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Start the keepalive timer if it does not run; without calls no PING is sent."""
+        if self._timer is None:
+            self._heard_at = max(self._heard_at, self._loop.time())
+            self._arm(self._keepalive.interval)
+
+    def _arm(self, delay: float) -> None:
+        """Look again in *delay* seconds."""
+        self._timer = self._loop.call_later(max(delay, 0.001), self._check)
+
+    def _check(self) -> None:
+        """Ping a silent peer, or end the connection when it did not answer."""
+        self._timer = None
+        silence = self._loop.time() - self._heard_at
+        if not self._machine.streams or self._machine.fault is not None:
+            self._is_ping_open = False
+        elif self._is_ping_open and silence >= self._keepalive.interval:
+            self._abort()
+        elif silence < self._keepalive.interval:
+            self._is_ping_open = False
+            self._arm(self._keepalive.interval - silence)
+        else:
+            self._is_ping_open = True
+            self._machine.ping(_PING)
+            self._flush()
+            self._arm(self._keepalive.timeout)
+
+    def _abort(self) -> None:
+        """End a connection whose peer is dead, without waiting for its socket."""
+        logger.warning("worker does not answer pings", extra={"after": self._keepalive.timeout})
+        failed = self._machine.lose("The peer did not answer a ping.")
+        if self._transport is not None:
+            self._transport.abort()
+        self._tell(failed)
+
+
+def _call(stream: Stream) -> None:
+    """Call the listener of *stream*; what it raises must not end the other streams."""
+    if stream.listener is None:
+        return
+    try:
+        stream.listener()
+    except Exception:
+        logger.exception("listener of a stream failed", extra={"stream": stream.id})
+
+
+def _set_socket_options(connection: socket.socket | None, timeout: float) -> None:
+    """Let the kernel notice a peer that vanished without a word."""
+    if connection is None or connection.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeout * 1000))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(round(timeout), 1))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(round(timeout / 4), 1))

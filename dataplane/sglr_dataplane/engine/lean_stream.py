@@ -1,0 +1,264 @@
+"""The chunks of one job over the lean transport: one by one, or all that a read brought at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from sglr_dataplane.engine.answers import Answers
+from sglr_dataplane.engine.channel import Channel
+from sglr_dataplane.engine.deadlines import Deadlines
+from sglr_dataplane.engine.h2.call import Call
+from sglr_dataplane.engine.h2.status import CallError
+from sglr_dataplane.engine.messages import take
+from sglr_dataplane.engine.statuses import UNAVAILABLE, error_from_status, name_of
+from sglr_dataplane.engine.wire import ChunkReader, write_job
+from sglr_dataplane.errors import (
+    DeadlineExceededError,
+    RouterError,
+    WorkerError,
+    WorkerUnavailableError,
+)
+from sglr_dataplane.job import Chunk, Job
+from sglr_proto.sglang import scheduler_pb2
+
+logger = logging.getLogger(__name__)
+
+GENERATE: Final = "/sglang.grpc.scheduler.SglangScheduler/Generate"
+
+
+class LeanStream:
+    """The chunks of one job.
+
+    Use it one way or the other. *One by one*: ``async for`` under ``aclosing``. *By batches*, with
+    no task wake-up a token: :meth:`start` with a callback, which calls :meth:`drain` and looks at
+    :attr:`is_over` and :attr:`failure`; a callback that does not drain stops the worker, once
+    the stream's window is full, until :meth:`drain` is called again.
+    """
+
+    def __init__(self, channel: Channel, job: Job, deadlines: Deadlines) -> None:
+        """Prepare *job*; nothing is sent yet."""
+        self._channel = channel
+        self._job = job
+        self._deadlines = deadlines
+        self._answers = Answers(job)
+        self._reader = ChunkReader(job.id)
+        self._call: Call | None = None
+        self._on_news: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ends_at = self._waits_since = 0.0
+        self._has_answered = False
+        self._chunks: deque[Chunk] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self.is_over = False
+        """Whether :meth:`drain` has nothing more to return, now or ever."""
+        self.failure: RouterError | None = None
+        """Why the stream ended early; None while it runs and after every choice's finish."""
+
+    def __repr__(self) -> str:
+        return f"<LeanStream {self._job.id} {self._answers!r}{' over' if self.is_over else ''}>"
+
+    # --- by batches -----------------------------------------------------------------------------
+
+    def start(self, on_news: Callable[[], None]) -> None:
+        """Send the job.
+
+        Args:
+            on_news: Called after each socket read that brought tokens, and when the stream is
+                over, at least once and possibly before this returns. It must not raise.
+        """
+        loop = asyncio.get_running_loop()
+        self._on_news = on_news
+        self._waits_since = loop.time()
+        self._ends_at = self._waits_since + self._deadlines.total
+        self._call = self._channel.call(
+            GENERATE, write_job(self._job), timeout=self._deadlines.total, listener=self._hear
+        )
+        self._arm(loop, self._waits_since)
+        self._channel.dial(self._call)
+
+    def drain(self) -> list[Chunk]:
+        """Return the chunks that have arrived, in order, and let the worker send as many again.
+
+        Chunks that came before a failure are returned by the call that notices the failure.
+        """
+        call = self._call
+        if call is None or self.is_over:
+            return []
+        chunks: list[Chunk] = []
+        try:
+            self._read(call.take(), chunks)
+        except RouterError as failure:
+            self._end(failure)
+        if self.is_over:
+            return chunks
+        if self._answers.finished:
+            self._end(None)
+        elif call.is_over:
+            self._end(self._failure_of(call))
+        return chunks
+
+    def close(self) -> None:
+        """End the worker's call if it still runs: RST_STREAM is written before this returns."""
+        self._on_news = None
+        call, self._call = self._call, None
+        if not self.is_over:
+            self._end(None)
+            if call is not None:
+                call.cancel()
+
+    # --- one by one -----------------------------------------------------------------------------
+
+    def __aiter__(self) -> LeanStream:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        """Return the next chunk; whatever ends the stream ends the worker's call at once."""
+        if self._on_news is None and not self.is_over:
+            self.start(self._wake)
+        while not self._chunks:
+            if not self.is_over:
+                self._chunks.extend(self.drain())
+            if self._chunks:
+                break
+            if self.is_over:
+                raise self._last_word()
+            await self._wait()
+        return self._chunks.popleft()
+
+    async def aclose(self) -> None:
+        """End the worker's call if it still runs, without awaiting it."""
+        self._chunks.clear()
+        self.failure = None
+        self.close()
+
+    def _last_word(self) -> Exception:
+        """Return what ends the iteration: the failure once, else StopAsyncIteration."""
+        failure, self.failure = self.failure, None
+        return StopAsyncIteration() if failure is None else failure
+
+    async def _wait(self) -> None:
+        """Wait for news."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        """End the wait for news."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # --- the call -------------------------------------------------------------------------------
+
+    def _read(self, messages: list[bytes], chunks: list[Chunk]) -> None:
+        """Append what *messages* say to *chunks*.
+
+        Raises:
+            RouterError: One of them is no valid answer.
+        """
+        if messages:
+            self._has_answered = True
+            self._waits_since = asyncio.get_running_loop().time()
+        read, answers = self._reader.read, self._answers
+        for message in messages:
+            if answers.finished:
+                logger.warning("worker spoke after its last finish")
+                return
+            plain = read(message)
+            chunk = answers.chunk(*plain) if plain is not None else take(answers, _parse(message))
+            if chunk is not None:
+                chunks.append(chunk)
+
+    def _hear(self) -> None:
+        """Pass on that a read brought messages or the end of the call."""
+        call = self._call
+        if call is None:
+            return
+        if self.is_over:
+            call.take()  # what a worker says after its last finish must not stop its call's end
+        elif self._on_news is not None and (call.has_waiting or call.is_over):
+            self._on_news()
+
+    def _end(self, failure: RouterError | None) -> None:
+        """Be over; after a failure the worker's call is, too."""
+        self.is_over = True
+        self.failure = failure
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._call is None or self._call.is_over:
+            return
+        if failure is not None:
+            self._call.cancel()
+        else:
+            # The call's own end is on its way: the worker must see no cancellation of what is done.
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._deadlines.linger, self._call.cancel)
+
+    def _failure_of(self, call: Call) -> RouterError | None:
+        """Return why *call*, which is over, is no whole answer."""
+        error = call.error
+        if error is not None:
+            if self._channel.is_closed:
+                return WorkerUnavailableError("The worker left before its answer was complete.")
+            return translated(error)
+        try:
+            self._answers.end()
+        except RouterError as failure:
+            return failure
+        return None
+
+    # --- deadlines ------------------------------------------------------------------------------
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        """Look at the deadlines when the next one may have passed; not at every token."""
+        delay = min(self._limit()[0] - now, self._deadlines.idle)
+        self._timer = loop.call_later(max(delay, 0.001), self._check)
+
+    def _limit(self) -> tuple[float, float]:
+        """Return when the stream is given up, and after how long a wait that is."""
+        total = self._ends_at, self._deadlines.total
+        if not self._job.stream or (self._call is not None and self._call.has_waiting):
+            # All comes in one message; or it is we who keep the worker waiting.
+            return total
+        wait = self._deadlines.idle if self._has_answered else self._deadlines.first_token
+        return min(total, (self._waits_since + wait, wait))
+
+    def _check(self) -> None:
+        """Give the stream up if a deadline has passed."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        at, wait = self._limit()
+        if now < at:
+            self._arm(loop, now)
+            return
+        what = "another token" if self._has_answered else "a first token"
+        self._end(DeadlineExceededError(f"The worker did not send {what} within {wait:g} s."))
+        if self._on_news is not None:
+            self._on_news()
+
+
+def translated(failure: CallError) -> RouterError:
+    """Return what *failure* means to the one who asked."""
+    logger.debug("call failed", extra={"status": name_of(failure.code), "details": failure.details})
+    if not failure.sent and failure.code == UNAVAILABLE:
+        return WorkerUnavailableError("The worker cannot be reached.")
+    return error_from_status(failure.code, failure.details)
+
+
+def _parse(message: bytes) -> scheduler_pb2.GenerateResponse:
+    """Return what the stubs read."""
+    try:
+        return scheduler_pb2.GenerateResponse.FromString(message)
+    except DecodeError as failure:
+        raise WorkerError("The worker's answer is no message of its contract.") from failure

@@ -1,0 +1,180 @@
+"""The hot messages of ``sglang.grpc.scheduler``, written and read by hand.
+
+Reading one token through the stubs costs as much as all else that the transport does for it.
+Whatever is not plain here is left to them: :meth:`ChunkReader.read` returns None, and nothing is
+guessed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+from sglr_dataplane.engine.messages import sampling_params
+from sglr_dataplane.job import Job, Usage
+from sglr_proto.sglang import scheduler_pb2
+
+_CONTINUES: Final = 0x80
+"""The bit that says that another byte of a varint follows."""
+
+# GenerateRequest's fields, and TokenizedInput's one, as tags: number << 3 | wire type.
+_REQUEST_ID: Final = b"\x0a"
+_TOKENIZED: Final = b"\x12"
+_INPUT_IDS: Final = b"\x12"
+_SAMPLING_PARAMS: Final = b"\x22"
+# The wire's default, 0, makes the engine compute the whole prompt's log probabilities and bypass
+# its prefix cache: logprob_start_len is -1, as a 64-bit varint. log_metrics is true.
+_CONSTANTS: Final = b"\x30\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" + b"\x68\x01"
+_STREAM: Final = b"\x88\x01\x01"
+_REQUIRE_REASONING: Final = b"\x90\x01\x01"
+
+
+def write_job(job: Job) -> bytes:
+    """Return *job* as the ``GenerateRequest`` that the stubs would write.
+
+    The ids are written in three bytes each, which every reader of protobuf takes and which can be
+    made without a loop; so the bytes differ from the stubs', and the message they say does not.
+    """
+    ids = pack_ids(job.input_ids)
+    tokenized = _INPUT_IDS + pack_varint(len(ids)) + ids
+    sampling = sampling_params(job.sampling).SerializeToString()
+    name = job.id.encode()
+    return b"".join(
+        (
+            _REQUEST_ID,
+            pack_varint(len(name)),
+            name,
+            _TOKENIZED,
+            pack_varint(len(tokenized)),
+            tokenized,
+            _SAMPLING_PARAMS,
+            pack_varint(len(sampling)),
+            sampling,
+            _CONSTANTS,
+            _STREAM if job.stream else b"",
+            _REQUIRE_REASONING if job.require_reasoning else b"",
+        )
+    )
+
+
+def pack_varint(value: int) -> bytes:
+    """Return *value*, not negative, as the shortest varint."""
+    out = bytearray()
+    while value >= _CONTINUES:
+        out.append(value & 0x7F | _CONTINUES)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# A token id's three bytes are made from the bytes of its little-endian word, for all ids at once:
+# every byte of a word is one plane, and a plane is mapped by a table.
+_LOW: Final = bytes(byte & 0x7F | _CONTINUES for byte in range(256))
+_LOW_CARRY: Final = bytes(byte >> 7 for byte in range(256))
+_MIDDLE: Final = bytes(byte << 1 & 0x7F | _CONTINUES for byte in range(256))
+_MIDDLE_CARRY: Final = bytes(byte >> 6 for byte in range(256))
+_HIGH: Final = bytes(byte << 2 & 0x7F for byte in range(256))
+_HIGH_FITS: Final = bytes(range(32))
+"""What the third byte of a word may be when 21 bits are enough."""
+
+
+def pack_ids(ids: tuple[int, ...]) -> bytes:
+    """Return *ids*, each in ``range(2**32)``, as the content of a packed field.
+
+    Raises:
+        ValueError: An id is out of range.
+    """
+    try:
+        words = struct.pack(f"<{len(ids)}I", *ids)
+    except struct.error as error:
+        raise ValueError("A token id is not in range(2**32).") from error
+    low, middle, high = words[0::4], words[1::4], words[2::4]
+    if words[3::4].strip(b"\0") or high.translate(None, _HIGH_FITS):
+        return b"".join(map(pack_varint, ids))
+    out = bytearray(3 * len(ids))
+    out[0::3] = low.translate(_LOW)
+    out[1::3] = _union(middle.translate(_MIDDLE), low.translate(_LOW_CARRY))
+    out[2::3] = _union(high.translate(_HIGH), middle.translate(_MIDDLE_CARRY))
+    return bytes(out)
+
+
+def _union(left: bytes, right: bytes) -> bytes:
+    """Return the bitwise or of two strings of one length."""
+    union = int.from_bytes(left, "little") | int.from_bytes(right, "little")
+    return union.to_bytes(len(left), "little")
+
+
+_MORE: Final = rb"[\x80-\xff]"
+_LAST: Final = rb"[\x00-\x7f]"
+_COUNTER: Final = _MORE + rb"{0,4}" + _LAST
+_ONE_TOKEN: Final = re.compile(
+    # GenerateResponse: request_id, then chunk with its length in one byte.
+    rb"\x0a\x20(.{32})\x12(" + _LAST + rb")"
+    # GenerateStreamChunk: token_ids with one id of up to 21 bits.
+    rb"\x0a(?:\x03("
+    + _MORE * 2
+    + _LAST
+    + rb")|\x02("
+    + _MORE
+    + _LAST
+    + rb")|\x01("
+    + _LAST
+    + rb"))"
+    # prompt_tokens, completion_tokens, and what else stays the same from chunk to chunk:
+    # cached_tokens, index, reasoning_tokens.
+    rb"((?:\x10" + _COUNTER + rb")?)\x18(" + _MORE + rb"{0,2}" + _LAST + rb")"
+    rb"((?:\x20" + _COUNTER + rb")?(?:\x40" + _COUNTER + rb")?(?:\x48" + _COUNTER + rb")?)",
+    re.DOTALL,
+)
+_CHUNK_AT: Final = 36
+"""Where the chunk starts in a message that matches."""
+
+
+class ChunkReader:
+    """Reads the chunks of one job that hold one token and counters; they are nearly all.
+
+    The bytes around the token and the counter of tokens are the same from chunk to chunk. They are
+    read by the stubs once, and from then on only compared.
+    """
+
+    __slots__ = ("_around", "_cached", "_index", "_match", "_name", "_prompt", "_reasoning")
+
+    def __init__(self, job_id: str) -> None:
+        """Read answers to the job *job_id* only."""
+        self._name = job_id.encode()
+        self._match = _ONE_TOKEN.fullmatch
+        self._around: tuple[bytes, bytes] | None = None
+        """What stood before and after the counter of tokens in the chunk read last."""
+        self._prompt = self._cached = self._reasoning = self._index = 0
+
+    def read(self, message: bytes) -> tuple[tuple[int], Usage, int] | None:
+        """Return the id, the counters and the choice of a serialised ``GenerateResponse``.
+
+        Returns:
+            None for whatever the stubs must read: several tokens, log probabilities, unknown
+            fields, the other arm, another job's id, or bytes that are no message.
+        """
+        match = self._match(message)
+        if match is None:
+            return None
+        name, size, three, two, one, before, counter, after = match.groups()
+        if size[0] != len(message) - _CHUNK_AT or name != self._name:
+            return None
+        if (before, after) != self._around:
+            self._learn(message, (before, after))
+        word = _WORD(three or two or one, "little")
+        token_id = word & 0x7F | word >> 1 & 0x3F80 | word >> 2 & 0x1FC000
+        word = _WORD(counter, "little")
+        count = word & 0x7F | word >> 1 & 0x3F80 | word >> 2 & 0x1FC000
+        return (token_id,), Usage(self._prompt, count, self._cached, self._reasoning), self._index
+
+    def _learn(self, message: bytes, around: tuple[bytes, bytes]) -> None:
+        """Remember what *around* says, by the stubs' reading of *message*."""
+        chunk = scheduler_pb2.GenerateResponse.FromString(message).chunk
+        self._prompt, self._cached = chunk.prompt_tokens, chunk.cached_tokens
+        self._reasoning, self._index = chunk.reasoning_tokens, chunk.index
+        self._around = around
+
+
+_WORD: Final = int.from_bytes
