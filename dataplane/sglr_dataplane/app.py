@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from sglr_dataplane.config import RouterConfig
+    from sglr_dataplane.fleet.lease import Outcome
+    from sglr_dataplane.fleet.worker import Worker
     from sglr_proto.snapshot import Endpoint, Snapshot
 
 logger = logging.getLogger(__name__)
@@ -78,8 +80,8 @@ class Router:
     def _engine(self, endpoint: Endpoint) -> SGLangEngine:
         return SGLangEngine(endpoint.address)
 
-    def _count_attempt(self, backend_key: str, outcome: str) -> None:
-        self.metrics.attempts.labels(backend_key, outcome).inc()
+    def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
+        self.metrics.attempts.labels(worker.backend_key, outcome).inc()
 
     def _build_app(self) -> Starlette:
         ops = Ops(self.registry, self.recipes, self.metrics)

@@ -1,0 +1,1 @@
+"""The HTTP front: requests in, OpenAI's answers and events out."""

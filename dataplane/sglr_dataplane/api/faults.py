@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -38,13 +39,13 @@ def fault_reply(error: RouterError) -> Response:
     reply = Response(orjson.dumps(envelope(error)), error.status, media_type="application/json")
     if error.retry_after is not None:
         reply.headers["Retry-After"] = str(error.retry_after)
-    if error.status == 413:
+    if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         reply.headers["Connection"] = "close"
     return reply
 
 
 def _as_router_error(error: HTTPException, scope: Scope) -> RouterError:
-    if error.status_code == 405:
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return MethodNotAllowedError(
             f"{scope['method']} is not allowed on {scope['path']}."
             f"{_allowed(error)} See GET /v1/models for what is served."

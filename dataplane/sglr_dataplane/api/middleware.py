@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.faults import ClientGoneError
@@ -118,7 +119,7 @@ class Access:
         route = scope["path"] if scope["path"] in _ROUTES else "other"
         if route == "other" and scope["path"].startswith("/v1/models/"):
             route = "/v1/models/{id}"
-        outcome = failure or ("ok" if 0 < status < 400 else "internal_error")
+        outcome = failure or ("ok" if 0 < status < HTTPStatus.BAD_REQUEST else "internal_error")
         self._metrics.requests.labels(route, outcome).inc()
         self._metrics.duration.labels(route).observe(seconds)
         if self._log and not quiet:

@@ -30,20 +30,21 @@ def usage_object(usages: Iterable[Usage]) -> dict[str, Any]:
 
 
 def chat_completion(
-    *, id: str, created: int, model: str, messages: Sequence[Message]
+    *, id: str, created: int, model: str, messages: Sequence[Message], usages: Iterable[Usage]
 ) -> dict[str, Any]:
-    """Return the chat completion with one choice per message, in order."""
+    """Return the chat completion with one choice per message, in order; *usages* are theirs."""
     return {
         "id": id,
         "object": "chat.completion",
         "created": created,
         "model": model,
         "choices": [_choice(index, message) for index, message in enumerate(messages)],
-        "usage": usage_object(message.finish.usage for message in messages),
+        "usage": usage_object(usages),
     }
 
 
 def _choice(index: int, message: Message) -> dict[str, Any]:
+    assert message.finish is not None  # noqa: S101  # an answer ends with every choice's finish
     return {
         "index": index,
         "message": _assistant(message),

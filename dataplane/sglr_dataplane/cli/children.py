@@ -64,6 +64,10 @@ class Child:
         announced: dict[str, Any] = json.loads(line)
         return str(announced["address"])
 
+    def wait(self) -> None:
+        """Wait until the process ends by itself."""
+        self._process.wait()
+
     def stop(self) -> None:
         """End the process: SIGTERM first, SIGKILL when that is not heard."""
         self._process.terminate()

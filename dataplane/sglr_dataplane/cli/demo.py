@@ -50,9 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(
                 "Everything stays up until Ctrl-C; the commands above work from another terminal."
             )
-            while router.is_running:
-                time.sleep(0.5)
-            raise ChildFailedError(f"{router.name} ended.")
+            router.wait()
+            print("sglr demo: the router ended.", file=sys.stderr)
+            return 1
     except ChildFailedError as error:
         print(f"sglr demo: {error}", file=sys.stderr)
         return 1
