@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.lease import Outcome
     from sglr_dataplane.fleet.worker import Worker
+    from sglr_dataplane.fleet.lease import Outcome
+    from sglr_dataplane.fleet.worker import Worker
     from sglr_proto.snapshot import Endpoint, Snapshot
 
 logger = logging.getLogger(__name__)

@@ -32,14 +32,15 @@ def a_job(*, n: int = 1, model: str = "m") -> Job:
 
 
 def an_endpoint(
-    id: str = "w1",  # noqa: A002  # the endpoint's own word
+    id: str = "w1",  # the endpoint's own word
     *,
     host: str = "10.0.0.1",
     port: int = 30000,
     state: EndpointState = EndpointState.READY,
+    incarnation: str = "",
 ) -> Endpoint:
     """Return where a worker is."""
-    return Endpoint(id=id, host=host, port=port, state=state)
+    return Endpoint(id=id, host=host, port=port, state=state, incarnation=incarnation)
 
 
 def a_backend(

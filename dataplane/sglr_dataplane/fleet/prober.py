@@ -48,8 +48,9 @@ class Schedule:
     successes: int = 1
     """Good probes in a row after which an unhealthy worker is ready: SGLang itself waits for its
     warm-up."""
-    facts: float = 60.0
-    """Between two looks at what a healthy worker says of itself; it only changes with a restart."""
+    facts: float = 15.0
+    """Between two looks at what a healthy worker says of itself. It only changes with a restart,
+    which most often fails a probe, and then is noticed at once; this is for one between two."""
 
 
 class Prober:
@@ -77,7 +78,7 @@ class Prober:
         self._schedule = schedule or Schedule()
         self._clock = clock
         self._vary = vary
-        self._rest = rest or self._rest_or_wake
+        self._rest = rest or resting(self._schedule.soonest)
 
     async def run(self) -> None:
         """Tend workers until cancelled."""
@@ -129,12 +130,18 @@ class Prober:
             _report(worker)
         return checkup.delay * (1 + self._schedule.jitter * (2 * self._vary() - 1))
 
-    async def _rest_or_wake(self, wake: asyncio.Event, seconds: float) -> None:
-        soonest = min(seconds, self._schedule.soonest)
-        await asyncio.sleep(soonest)
+
+def resting(soonest: float) -> Rest:
+    """Return a rest that a wake cuts short, but not below *soonest* seconds."""
+
+    async def rest(wake: asyncio.Event, seconds: float) -> None:
+        floor = min(seconds, soonest)
+        await asyncio.sleep(floor)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds - soonest):
+            async with asyncio.timeout(seconds - floor):
                 await wake.wait()
+
+    return rest
 
 
 class Checkup:

@@ -8,17 +8,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from sglr_proto.snapshot import Endpoint, EndpointState
-
 from sglr_dataplane.fleet.policies.named import new_policy
 from sglr_dataplane.fleet.worker import Worker
+from sglr_proto.snapshot import Endpoint, EndpointState
 
 if TYPE_CHECKING:
-    from sglr_proto.backend import SGLangBackend
-    from sglr_proto.snapshot import BackendSnapshot, Epoch, Snapshot
-
     from sglr_dataplane.engine import Engine, EngineFacts
     from sglr_dataplane.fleet.policies import Policy
+    from sglr_proto.backend import SGLangBackend
+    from sglr_proto.snapshot import BackendSnapshot, Epoch, Snapshot
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sglr_proto.snapshot import Endpoint
-
     from sglr_dataplane.engine import Engine, EngineFacts
+    from sglr_proto.snapshot import Endpoint
 
 
 class WorkerState(StrEnum):

@@ -14,7 +14,7 @@ from sglr_dataplane.errors import (
     WorkerError,
     WorkerUnavailableError,
 )
-from sglr_dataplane.fleet.prober import Checkup, Prober, Schedule
+from sglr_dataplane.fleet.prober import Checkup, Prober, Schedule, resting
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.worker import Worker, WorkerState
 from support.engines import FakeClock, ScriptedEngine, some_facts
@@ -338,16 +338,16 @@ async def test_a15_a_router_without_workers_becomes_ready_with_the_first() -> No
 
 async def test_a_rest_ends_when_somebody_wakes_it_and_not_before_the_soonest() -> None:
     """A wake cuts the interval short, but probes never follow each other faster than allowed."""
-    prober = Prober(a_registry({}), schedule=Schedule(soonest=0.05))
+    rest = resting(0.05)
     wake = asyncio.Event()
     wake.set()
     loop = asyncio.get_running_loop()
     started = loop.time()
     async with asyncio.timeout(5):
-        await prober._rest_or_wake(wake, 60)
+        await rest(wake, 60)
         woken = loop.time() - started
         wake.clear()
-        await prober._rest_or_wake(wake, 0.1)
+        await rest(wake, 0.1)
         slept = loop.time() - started - woken
 
     assert woken >= 0.045

@@ -6,7 +6,7 @@ import pytest
 
 from sglr_dataplane.fleet.registry import Counts, Registry
 from sglr_dataplane.fleet.worker import Worker, WorkerState
-from sglr_proto.snapshot import BackendSnapshot, EndpointState, Snapshot
+from sglr_proto.snapshot import BackendSnapshot, Endpoint, EndpointState, Snapshot
 from support.engines import ScriptedEngine, some_facts
 from support.fleets import KEY, a_backend, a_registry, a_snapshot, an_endpoint
 
@@ -45,16 +45,24 @@ def test_the_same_snapshot_again_changes_nothing() -> None:
     assert (ids(again.added), ids(again.kept), ids(again.leaving)) == ([], ["a"], [])
 
 
-def test_another_address_is_another_worker() -> None:
-    """An id that moved gets a new client; the old one leaves."""
+@pytest.mark.parametrize(
+    "moved",
+    [
+        an_endpoint("a", host="10.0.0.2"),
+        an_endpoint("a", port=30001),
+        an_endpoint("a", incarnation="second"),
+    ],
+)
+def test_another_address_or_incarnation_is_another_worker(moved: Endpoint) -> None:
+    """An id that moved or restarted gets a new client; the old one leaves."""
     registry = an_empty_registry()
-    (old,) = registry.apply(a_snapshot(an_endpoint("a", host="10.0.0.1"))).added
+    (old,) = registry.apply(a_snapshot(an_endpoint("a"))).added
 
-    changes = registry.apply(a_snapshot(an_endpoint("a", host="10.0.0.2"), version=2))
+    changes = registry.apply(a_snapshot(moved, version=2))
 
     assert ids(changes.added) == ["a"]
     assert changes.leaving == (old,)
-    assert registry.workers()[0].endpoint.host == "10.0.0.2"
+    assert registry.workers()[0].endpoint == moved
     assert set(registry.tended()) == {old, *changes.added}
 
 
@@ -180,7 +188,7 @@ def test_a18_the_best_group_with_anybody_in_it_takes_the_job(
         "draining": (draining, EndpointState.DRAINING),
         "unready": (unready, EndpointState.UNREADY),
     }
-    endpoints = [an_endpoint(id, state=state) for id, (there, state) in wanted.items() if there]  # noqa: A001  # the endpoint's own word
+    endpoints = [an_endpoint(id, state=state) for id, (there, state) in wanted.items() if there]  # the endpoint's own word
     registry = an_empty_registry()
     registry.apply(a_snapshot(*endpoints))
     for worker in registry.workers():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sglr_proto.backend import PolicyName
-
 from sglr_dataplane.fleet.policies.round_robin import RoundRobin
+from sglr_proto.backend import PolicyName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
