@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
+
+from sglr_operator.objects import ObjectMeta
 from sglr_proto.backend import SGLangBackend
 from sglr_proto.snapshot import (
     BackendSnapshot,
@@ -19,8 +21,6 @@ from sglr_proto.snapshot import (
     canonical,
     content_hash,
 )
-
-from sglr_operator.objects import ObjectMeta
 
 _MASS = 2
 """An update that takes more than one in two ready endpoints is worth a warning."""

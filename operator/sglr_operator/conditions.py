@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sglr_proto.snapshot import EndpointState, Epoch
-
 from sglr_operator.endpoints import Found
 from sglr_operator.status import (
     ACCEPTED,
@@ -26,6 +24,7 @@ from sglr_operator.status import (
     WorkerCounts,
     condition,
 )
+from sglr_proto.snapshot import EndpointState, Epoch
 
 _NAMED = 3
 """Obstacles and routers named in one message; the rest are counted."""

@@ -11,9 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sglr_proto.backend import LabelSelector, ServiceWorkers, SGLangBackend
-from sglr_proto.snapshot import Endpoint, EndpointState, static_endpoint
-
 from sglr_operator.objects import (
     ContainerStatus,
     EndpointSlice,
@@ -24,6 +21,8 @@ from sglr_operator.objects import (
     SliceEndpoint,
     labels,
 )
+from sglr_proto.backend import LabelSelector, ServiceWorkers, SGLangBackend
+from sglr_proto.snapshot import Endpoint, EndpointState, static_endpoint
 
 DEFAULT_PORTS = (30000,)
 """What SGLang listens on unless told otherwise."""

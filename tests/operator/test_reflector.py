@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client import CollectorRegistry
+
 from sglr_operator.config import WatchConfig
 from sglr_operator.errors import status_error
 from sglr_operator.kube import Kube, KubeSource, Resource

@@ -1,0 +1,223 @@
+"""The custom resource definition of SGLangBackend, made from the structs; pure.
+
+The structs hold types, bounds, defaults and descriptions. What a schema can say beyond them (how
+lists merge, and rules over several fields) stands here, next to each other in two tables.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import inspect
+
+from sglr_operator import status
+from sglr_proto import spec as structs
+from sglr_proto.backend import API_VERSION, GROUP, KIND, VERSION
+from sglr_proto.selector import LabelRequirement, LabelSelector
+
+Schema = dict[str, Any]
+
+PLURAL: Final = "sglangbackends"
+
+LISTS: Final[dict[tuple[type, str], Schema]] = {
+    (structs.StaticWorkers, "endpoints"): {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["host", "port"],
+    },
+    (structs.Model, "aliases"): {"x-kubernetes-list-type": "set"},
+    (structs.Workers, "ports"): {"x-kubernetes-list-type": "set"},
+}
+"""How server-side apply merges a list; every other list is replaced as one."""
+
+RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
+    (structs.Workers, ""): (
+        (
+            (
+                "[has(self.service), has(self.selector), has(self.static),"
+                " has(self.inferencePoolRef)].filter(x, x).size() == 1"
+            ),
+            "exactly one of service, selector, static and inferencePoolRef",
+        ),
+        ("!has(self.ports) || has(self.selector)", "ports goes with selector only"),
+    ),
+    (structs.Workers, "ports"): (("self.all(p, self.exists_one(q, q == p))", "each port once"),),
+    (LabelSelector, ""): (
+        (
+            (
+                "(has(self.matchLabels) && self.matchLabels.size() > 0) ||"
+                " (has(self.matchExpressions) && self.matchExpressions.size() > 0)"
+            ),
+            "an empty selector matches every pod; set matchLabels or matchExpressions",
+        ),
+    ),
+    (LabelRequirement, ""): (
+        (
+            (
+                "(self.operator == 'In' || self.operator == 'NotIn') =="
+                " (has(self.values) && self.values.size() > 0)"
+            ),
+            "In and NotIn take values, Exists and DoesNotExist take none",
+        ),
+    ),
+    (structs.StaticEndpoint, "host"): (
+        (
+            "!self.contains('://') && !self.contains('/')",
+            "a host without scheme and path, not a URL",
+        ),
+    ),
+    (structs.Model, ""): (
+        (
+            "!has(self.aliases) || !self.aliases.exists(a, a == self.name)",
+            "an alias differs from the model's name",
+        ),
+    ),
+}
+"""CEL rules by struct and field ('' is the struct itself): the rule and what is expected.
+
+Every list and string a rule walks is bounded, or the API server refuses the rule for its cost.
+"""
+
+_COLUMNS: Final[tuple[tuple[str, str, str, int, str], ...]] = (
+    ("Model", "string", ".spec.model.name", 0, "What clients send as model."),
+    ("Ready", "integer", ".status.endpoints.ready", 0, "Endpoints that take requests."),
+    ("Total", "integer", ".status.endpoints.total", 0, "Endpoints of any state."),
+    ("Routers", "integer", ".status.routers.synced", 0, "Routers with the newest version."),
+    ("Status", "string", '.status.conditions[?(@.type=="Ready")].status', 0, "Condition Ready."),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0, "Why."),
+    ("Policy", "string", ".spec.routing.policy", 1, "How workers are chosen."),
+    ("Version", "integer", ".status.snapshot.version", 1, "What routers were last told."),
+    ("Age", "date", ".metadata.creationTimestamp", 0, "Since the object was made."),
+)
+
+
+def definition() -> Schema:
+    """Return the whole CustomResourceDefinition, ready to be written as YAML."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["sglb"],
+                "categories": ["sglang", "inference"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(*column) for column in _COLUMNS],
+                    "schema": {"openAPIV3Schema": root()},
+                }
+            ],
+        },
+    }
+
+
+def root() -> Schema:
+    """Return the schema of a whole object."""
+    return {
+        "type": "object",
+        "description": f"{KIND} ({API_VERSION}): one pool of interchangeable workers that serve"
+        " one model.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"Always {API_VERSION}."},
+            "kind": {"type": "string", "description": f"Always {KIND}."},
+            "metadata": {"type": "object"},
+            "spec": of(structs.Spec) | {"description": "What the user asks for."},
+            "status": of(status.BackendStatus)
+            | {"description": "What the operator says; written by nobody else."},
+        },
+    }
+
+
+def of(struct: type[msgspec.Struct]) -> Schema:
+    """Return the structural schema of *struct*, everything below it written out."""
+    return _schema(inspect.type_info(struct), struct, "")
+
+
+def _column(name: str, kind: str, path: str, priority: int, description: str) -> Schema:
+    column: Schema = {"name": name, "type": kind, "jsonPath": path, "description": description}
+    return column | ({"priority": priority} if priority else {})
+
+
+def _schema(shape: inspect.Type, owner: type, field: str) -> Schema:
+    """Return the schema of one type; *owner* and *field* say where it stands, for the tables."""
+    if isinstance(shape, inspect.Metadata):
+        extra = cast("Schema", shape.extra_json_schema or {})  # pyright: ignore[reportUnknownMemberType]  # a bare dict in msgspec's stubs
+        return _schema(shape.type, owner, field) | extra
+    if isinstance(shape, inspect.UnionType):
+        (inner,) = (part for part in shape.types if not isinstance(part, inspect.NoneType))
+        return _schema(inner, owner, field)
+    if isinstance(shape, inspect.StructType):
+        return _object(shape)
+    if isinstance(shape, inspect.VarTupleType):
+        found = {"type": "array", "items": _schema(shape.item_type, owner, "")}
+        bounds = _bounds(shape, "minItems", "maxItems")
+        return found | bounds | LISTS.get((owner, field), {"x-kubernetes-list-type": "atomic"})
+    if isinstance(shape, inspect.DictType):
+        values = _schema(shape.value_type, owner, "")
+        found = {"type": "object", "additionalProperties": values}
+        return found | _bounds(shape, "minProperties", "maxProperties")
+    return _scalar(shape)
+
+
+def _scalar(shape: inspect.Type) -> Schema:
+    if isinstance(shape, inspect.StrType):
+        found: Schema = {"type": "string"} | _bounds(shape, "minLength", "maxLength")
+        return found | ({"pattern": shape.pattern} if shape.pattern is not None else {})
+    if isinstance(shape, inspect.IntType):
+        wide = shape.le is None or shape.le > 2**31 - 1
+        found = {"type": "integer", "format": "int64" if wide else "int32"}
+        found |= {"minimum": shape.ge} if shape.ge is not None else {}
+        return found | ({"maximum": shape.le} if shape.le is not None else {})
+    if isinstance(shape, inspect.EnumType):
+        return {"type": "string", "enum": [str(member.value) for member in shape.cls]}
+    if isinstance(shape, inspect.LiteralType):
+        return {"type": "string", "enum": list(shape.values)}
+    raise TypeError(f"{shape!r} has no schema; expected a struct, list, map, string or integer.")
+
+
+def _object(shape: inspect.StructType) -> Schema:
+    fields = {field.encode_name: _field(field, shape.cls) for field in shape.fields}
+    required = [field.encode_name for field in shape.fields if field.required]
+    found: Schema = {"type": "object"}
+    if required:
+        found["required"] = required
+    found["properties"] = fields
+    return found | _rules(shape.cls, "")
+
+
+def _field(field: inspect.Field, owner: type) -> Schema:
+    found = _schema(field.type, owner, field.encode_name)
+    # Only objects may lack what their default says; the API server fills it in from the inside.
+    if isinstance(field.default, msgspec.Struct) and owner.__module__ == structs.__name__:
+        found["default"] = {}
+    elif isinstance(field.default, enum.Enum):
+        found["default"] = field.default.value
+    elif isinstance(field.default, int) and owner.__module__ == structs.__name__:
+        found["default"] = field.default
+    return found | _rules(owner, field.encode_name)
+
+
+def _rules(owner: type, field: str) -> Schema:
+    rules = RULES.get((owner, field), ())
+    if not rules:
+        return {}
+    return {"x-kubernetes-validations": [{"rule": r, "message": m} for r, m in rules]}
+
+
+def _bounds(shape: Any, least: str, most: str) -> Schema:
+    low, high = (cast("int | None", getattr(shape, name)) for name in ("min_length", "max_length"))
+    found: Schema = {least: low} if low is not None else {}
+    return found | ({most: high} if high is not None else {})

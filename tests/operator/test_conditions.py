@@ -1,0 +1,146 @@
+"""The status tells what is so, why, and since when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sglr_operator.conditions import Facts, Rejection, RouterView, status_of
+from sglr_operator.endpoints import Found, RefProblem
+from sglr_operator.status import CONDITION_TYPES, BackendStatus, condition
+from sglr_proto.snapshot import Endpoint, EndpointState
+
+THEN, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
+
+
+def endpoints(*states: EndpointState) -> Found:
+    """Return what discovery found: one endpoint per state."""
+    return Found(
+        tuple(
+            Endpoint(id=f"u{i}:1", host=f"10.0.0.{i}", port=1, state=state)
+            for i, state in enumerate(states)
+        ),
+        matched=len(states),
+    )
+
+
+GOOD = Facts(
+    generation=3,
+    found=endpoints(EndpointState.READY, EndpointState.DRAINING),
+    routers=RouterView(connected=2, synced=2),
+    epoch=(1700000000, 4),
+    version=7,
+    models=("qwen",),
+)
+
+
+def told(facts: Facts, kind: str, previous: BackendStatus | None = None) -> tuple[str, str, str]:
+    """Return status, reason and message of one condition."""
+    found = condition(status_of(facts, previous, NOW), kind)
+    assert found is not None
+    return found.status, found.reason, found.message
+
+
+def test_all_five_conditions_are_there_with_their_generation() -> None:
+    """Kubectl wait finds each of them, about the newest spec."""
+    status = status_of(GOOD, None, NOW)
+
+    assert tuple(c.type for c in status.conditions) == CONDITION_TYPES
+    assert {c.observed_generation for c in status.conditions} == {3}
+    assert {c.status for c in status.conditions} == {"True"}
+    assert (status.endpoints.total, status.endpoints.ready, status.endpoints.draining) == (2, 1, 1)
+    assert (status.routers.connected, status.routers.synced) == (2, 2)
+    assert (status.snapshot.version, status.snapshot.epoch) == (7, "1700000000.4")
+    assert status.models == ("qwen",)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "status", "reason", "words"),
+    [
+        ({"spec_problem": "spec.x is y."}, "Accepted", "False", "InvalidSpec", "last good version"),
+        ({"conflict": "it is taken."}, "Accepted", "False", "ModelConflict", "it is taken."),
+        (
+            {"found": Found(problem=RefProblem("ServiceNotFound", "no such Service."))},
+            "ResolvedRefs",
+            "False",
+            "ServiceNotFound",
+            "no such Service.",
+        ),
+        ({"found": Found()}, "EndpointsAvailable", "False", "NoEndpoints", "No pod"),
+        (
+            {"found": Found(matched=3, obstacles=("Pod x readiness probe failing",))},
+            "EndpointsAvailable",
+            "False",
+            "NoReadyEndpoints",
+            "3 pods match, 0 ready: Pod x readiness probe failing.",
+        ),
+        ({"routers": RouterView()}, "Programmed", "False", "NoRouters", "No router"),
+        (
+            {"routers": RouterView(connected=2, synced=1)},
+            "Programmed",
+            "Unknown",
+            "Syncing",
+            "applying",
+        ),
+        (
+            {"routers": RouterView(connected=2, synced=1, lagging=("r-1",))},
+            "Programmed",
+            "False",
+            "RoutersLagging",
+            "r-1",
+        ),
+        (
+            {
+                "routers": RouterView(
+                    connected=2, synced=1, rejections=(Rejection("r-1", "BadSpec", "no."),)
+                )
+            },
+            "Programmed",
+            "False",
+            "RouterRejected",
+            "Rejected by r-1; r-1 says BadSpec: no.",
+        ),
+        ({"version": 0}, "Programmed", "Unknown", "Pending", "Nothing was sent"),
+    ],
+)
+def test_each_trouble_has_its_condition_reason_and_words(
+    change: dict[str, object], kind: str, status: str, reason: str, words: str
+) -> None:
+    """What is wrong stands in one condition, and Ready repeats it."""
+    facts = replace(GOOD, **change)  # type: ignore[arg-type]  # the table's column
+
+    found = told(facts, kind)
+    assert found[:2] == (status, reason)
+    assert words in found[2]
+    assert told(facts, "Ready")[0] == status
+
+
+def test_ready_says_the_worst_reason_first() -> None:
+    """A False condition explains Ready before an Unknown one, and causes before effects."""
+    facts = replace(GOOD, found=Found(), routers=RouterView(connected=1))
+
+    assert told(facts, "Ready")[:2] == ("False", "NoEndpoints")
+
+
+def test_times_change_only_with_the_status() -> None:
+    """A condition that still holds keeps its time, even when its message changes."""
+    before = status_of(GOOD, None, THEN)
+    after = status_of(replace(GOOD, found=Found(), generation=4), before, NOW)
+
+    times = {c.type: c.last_transition_time for c in after.conditions}
+    assert times["Accepted"] == THEN
+    assert times["EndpointsAvailable"] == NOW
+    assert times["Ready"] == NOW
+    assert status_of(GOOD, before, NOW) == before
+
+
+def test_long_lists_are_named_in_part() -> None:
+    """A thousand unready pods do not fill the condition."""
+    obstacles = tuple(f"Pod p{i} is not ready" for i in range(1000))
+    message = told(
+        replace(GOOD, found=Found(matched=1000, obstacles=obstacles)), "EndpointsAvailable"
+    )[2]
+
+    assert message.endswith("; and 997 more.")
+    assert len(message) < 200
