@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 FILE = "tokenizer.json"
+MAX_IDS = 4_000_000
+"""Bounds the tables that are made from a file: ten times the largest vocabulary there is."""
 
 
 class TokenizerLoadError(Exception):
@@ -36,10 +37,21 @@ class Model(msgspec.Struct, frozen=True):
     vocab: dict[str, int] | list[tuple[str, float]] = {}
 
 
+class Decoder(msgspec.Struct, frozen=True):
+    """A step of the decoder, with the settings of the kinds that are supported."""
+
+    type: str
+    decoders: list[Decoder] = []
+    pattern: dict[str, str] = {}
+    content: str = ""
+    start: int = 0
+    stop: int = 0
+
+
 class _File(msgspec.Struct, frozen=True):
     model: Model
     added_tokens: list[AddedToken] = []
-    decoder: dict[str, Any] | None = None
+    decoder: Decoder | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class TokenizerDocument:
     vocab: Mapping[str, int]
     added: Mapping[int, AddedToken]
     """By the id that loading the file gives them, see :func:`added_by_id`."""
-    decoders: tuple[Mapping[str, Any], ...]
+    decoders: tuple[Decoder, ...]
     """The decoder, its sequences flattened; ``()`` when the file names none."""
 
     @classmethod
@@ -67,7 +79,7 @@ class TokenizerDocument:
             raise TokenizerLoadError(
                 f"{FILE} is no tokenizer that can be read: {error}."
             ) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise TokenizerLoadError(f"{FILE} is not JSON: {error}.") from error
         vocab = _ids(file.model)
         return cls(
@@ -124,16 +136,17 @@ def _ids(model: Model) -> Mapping[str, int]:
         vocab: Mapping[str, int] = {text: index for index, (text, _) in enumerate(model.vocab)}
     else:
         vocab = model.vocab
-    if not vocab or min(vocab.values()) < 0:
-        raise TokenizerLoadError(f"{FILE} has no vocabulary: expected tokens with ids from 0.")
+    if not vocab or min(vocab.values()) < 0 or max(vocab.values()) >= MAX_IDS:
+        raise TokenizerLoadError(
+            f"{FILE} has no vocabulary: expected tokens with ids from 0 to below {MAX_IDS}."
+        )
     return vocab
 
 
-def _flattened(decoder: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+def _flattened(decoder: Decoder | None) -> Iterator[Decoder]:
     if decoder is None:
         return
-    if decoder.get("type") != "Sequence":
+    if decoder.type != "Sequence":
         yield decoder
-        return
-    for step in decoder.get("decoders", ()):
+    for step in decoder.decoders:
         yield from _flattened(step)

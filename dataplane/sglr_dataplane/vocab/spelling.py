@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from sglr_dataplane.vocab.decoder import EACH_BYTE, DecodingTable
-from sglr_dataplane.vocab.document import TokenizerDocument, TokenizerLoadError
+from sglr_dataplane.vocab.document import Decoder, TokenizerDocument, TokenizerLoadError
 
 
 class Spelling(Protocol):
@@ -95,14 +95,14 @@ class ByteFallback:
         return token
 
 
-def spelling_of(decoders: Sequence[Mapping[str, Any]]) -> Spelling:
+def spelling_of(decoders: Sequence[Decoder]) -> Spelling:
     """Return the spelling that *decoders*, a flattened sequence, undo.
 
     Raises:
         TokenizerLoadError: They are neither ``ByteLevel`` nor ``Replace…, ByteFallback, Fuse`` with
             a ``Strip`` of leading spaces.
     """
-    types = [decoder.get("type") for decoder in decoders]
+    types = [decoder.type for decoder in decoders]
     if types in (["ByteLevel"], ["ByteLevel", "Fuse"]):
         return ByteLevel()
     first = next((i for i, name in enumerate(types) if name != "Replace"), len(types))
@@ -113,7 +113,7 @@ def spelling_of(decoders: Sequence[Mapping[str, Any]]) -> Spelling:
         return ByteFallback(
             [_replacement(decoder) for decoder in decoders[:first]],
             fallback="ByteFallback" in types,
-            strip=decoders[-1]["start"] if rest[-1] == "Strip" else 0,
+            strip=decoders[-1].start if rest[-1] == "Strip" else 0,
         )
     raise _unsupported(types)
 
@@ -141,15 +141,14 @@ def table_of(document: TokenizerDocument) -> DecodingTable:
     )
 
 
-def _strips_leading_spaces(decoder: Mapping[str, Any]) -> bool:
-    return decoder.get("content") == " " and not decoder.get("stop") and "start" in decoder
+def _strips_leading_spaces(decoder: Decoder) -> bool:
+    return decoder.content == " " and not decoder.stop
 
 
-def _replacement(decoder: Mapping[str, Any]) -> tuple[str, str]:
-    try:
-        return str(decoder["pattern"]["String"]), str(decoder["content"])
-    except (KeyError, TypeError):
-        raise _unsupported(["Replace by a regular expression"]) from None
+def _replacement(decoder: Decoder) -> tuple[str, str]:
+    if "String" not in decoder.pattern:
+        raise _unsupported(["Replace by a regular expression"])
+    return decoder.pattern["String"], decoder.content
 
 
 def _unsupported(types: Sequence[object]) -> TokenizerLoadError:
