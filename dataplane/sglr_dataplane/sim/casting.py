@@ -9,9 +9,8 @@ from sglr_dataplane.sim.conversation import read_prompt
 from sglr_dataplane.sim.script import Play, Rule, Script, When
 
 if TYPE_CHECKING:
-    from sglr_proto.sglang import scheduler_pb2 as pb
-
     from sglr_dataplane.sim.text import Text
+    from sglr_proto.sglang import scheduler_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sglr_proto.sglang import scheduler_pb2 as pb
-
 from sglr_dataplane.sim import assistant, killers
 from sglr_dataplane.sim.cache import PrefixCache
 from sglr_dataplane.sim.casting import Casting
@@ -18,6 +16,7 @@ from sglr_dataplane.sim.refusals import refusal_of
 from sglr_dataplane.sim.sampling import choices_of, limits_of
 from sglr_dataplane.sim.scheduler import CONNECTION_LOST, Output, Run, Scheduler
 from sglr_dataplane.sim.script import Incident, Play, Script, Status
+from sglr_proto.sglang import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +93,11 @@ class Frontend:
         """Generate one token for HealthCheck under *rid*."""
         request = pb.GenerateRequest(request_id=rid, tokenized=pb.TokenizedInput(input_ids=[0]))
         await self._stream([self._planned(rid, request, Play(ids=(0,)), call)], _drop)
+
+    def uncached_tokens(self, request: pb.GenerateRequest) -> int:
+        """Return how many tokens of *request*'s prompt are still to be computed."""
+        ids = tuple(request.tokenized.input_ids)
+        return len(ids) - self.cache.match(ids)
 
     def _kill_if_deadly(self, request: pb.GenerateRequest, call: Call) -> None:
         death = killers.death_of(request, self._text.vocab_size)

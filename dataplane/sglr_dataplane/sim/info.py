@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 from google.protobuf.struct_pb2 import Struct
-from sglr_proto.sglang import scheduler_pb2 as pb
 
 from sglr_dataplane.sim.script import ScriptError
+from sglr_proto.sglang import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
     from sglr_dataplane.sim.script import Script
@@ -122,7 +122,7 @@ def loads(
         settings: The limits.
         include: The sections asked for; empty means all.
         running: Tokens held by each running request.
-        waiting: Prompt tokens of each waiting one.
+        waiting: Prompt tokens of each waiting one that are not in the prefix cache.
     """
     used = sum(running)
     load = pb.SchedulerLoad(

@@ -68,9 +68,9 @@ class _Filler:
         None when it stands for itself.
         """
         reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/"):
+        if isinstance(reference, str) and reference.startswith("#"):
             target = self._root
-            for step in reference[2:].split("/"):
+            for step in filter(None, reference[1:].split("/")):
                 target = object_of(target.get(step))
             return target
         choices = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
@@ -90,10 +90,10 @@ class _Filler:
         return int(value) if whole or value.is_integer() else value
 
     def _words(self, schema: dict[str, Any]) -> str:
-        """Return what the message quotes, else its last name, else its last word."""
+        """Return what the message quotes, else its first name, else its last word."""
         quoted = re.search(r"[\"“']([^\"”']+)[\"”']", self._message)
-        names = re.findall(r"(?<=\w\s)[A-Z]\w+(?:\s[A-Z]\w+)*", self._message)
+        names = re.findall(r"(?<=[\w,:]\s)[A-Z]\w+(?:\s[A-Z]\w+)*", self._message)
         words = re.findall(r"\w+", self._message)
-        chosen: str = quoted[1] if quoted else (names or words or ["text"])[-1]
+        chosen: str = quoted[1] if quoted else ([*words, *names[:1]] or ["text"])[-1]
         chosen = chosen.ljust(schema.get("minLength", 0), "x")
         return chosen[: schema.get("maxLength", len(chosen))]

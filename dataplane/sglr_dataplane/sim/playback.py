@@ -12,10 +12,9 @@ from sglr_dataplane.sim.script import Incident, Play, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sglr_proto.sglang import scheduler_pb2 as pb
-
     from sglr_dataplane.sim.generation import Limits
     from sglr_dataplane.sim.text import Text
+    from sglr_proto.sglang import scheduler_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sglr_proto.sglang import scheduler_pb2 as pb
-
 from sglr_dataplane.sim.generation import Limits
+from sglr_proto.sglang import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
     from sglr_dataplane.sim.settings import WorkerSettings

@@ -12,12 +12,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sglr_proto.sglang import scheduler_pb2 as pb
-
 from sglr_dataplane.sim.generation import Finish
 from sglr_dataplane.sim.messages import Told, Writer
 from sglr_dataplane.sim.playback import Emit, Wait
 from sglr_dataplane.sim.script import Incident, Status
+from sglr_proto.sglang import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,10 +46,10 @@ class Run:
     """One choice on its way through the engine."""
 
     rid: str
-    request: pb.GenerateRequest
-    begin: Callable[[], Iterator[Action]]
+    request: pb.GenerateRequest = field(repr=False)
+    begin: Callable[[], Iterator[Action]] = field(repr=False)
     """Called when the run gets its slot."""
-    strike: Callable[[Incident, str], None]
+    strike: Callable[[Incident, str], None] = field(repr=False)
     """Called for an incident that is not the stream's own: a death, a reset, a change of health."""
     generated: int = 0
     """Tokens sent so far."""
@@ -123,7 +122,9 @@ class Scheduler:
         for run in [run for run in self.running if run.rid.startswith(prefix)]:
             if run.task is not None:
                 run.task.cancel()
+            self.running.discard(run)
             self._tell_abort(run)
+        self._fill()
 
     async def aclose(self) -> None:
         """End every run and wait for it; their streams hear nothing."""
@@ -149,6 +150,10 @@ class Scheduler:
         self.running.discard(run)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._deliver(run.rid, Status(code="INTERNAL", message=f"simulator fault: {error!r}"))
+        self._fill()
+
+    def _fill(self) -> None:
+        """Start what waits while there are slots."""
         while self.waiting and len(self.running) < self.slots:
             self._start(self.waiting.popleft())
 

@@ -8,8 +8,6 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
-from sglr_proto.sglang import common_pb2, scheduler_pb2_grpc
-from sglr_proto.sglang import scheduler_pb2 as pb
 
 from sglr_dataplane.sim import info
 from sglr_dataplane.sim.bundle import chunks_of, zip_directory
@@ -17,6 +15,8 @@ from sglr_dataplane.sim.faults import Faults, end
 from sglr_dataplane.sim.frontend import Call, CallEndedError, Frontend
 from sglr_dataplane.sim.recorder import Received
 from sglr_dataplane.sim.sampling import effective_sampling
+from sglr_proto.sglang import common_pb2, scheduler_pb2_grpc
+from sglr_proto.sglang import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -169,7 +169,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
             self._settings,
             list(request.include),
             [len(r.request.tokenized.input_ids) + r.generated for r in self._scheduler.running],
-            [len(r.request.tokenized.input_ids) for r in self._scheduler.waiting],
+            [self._frontend.uncached_tokens(r.request) for r in self._scheduler.waiting],
         )
         other_rank = request.HasField("dp_rank") and request.dp_rank != 0
         shown = [] if other_rank else [load]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 
 def object_of(value: object) -> dict[str, Any]:
     """Return *value* when it is a JSON object, else an empty one."""
-    if not isinstance(value, dict):
-        return {}
-    return cast("dict[str, Any]", value)  # the keys of JSON objects are strings
+    return value if _is_object(value) else {}
 
 
 def list_of(value: object) -> list[Any]:
     """Return *value* when it is a JSON array, else an empty one."""
-    if not isinstance(value, list):
-        return []
-    return cast("list[Any]", value)  # the elements are checked where they are used
+    return value if _is_list(value) else []
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)

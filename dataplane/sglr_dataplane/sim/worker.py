@@ -11,7 +11,6 @@ from grpc_health.v1 import (  # type: ignore[import-untyped]  # it ships without
     health_pb2_grpc,
 )
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # same
-from sglr_proto.sglang import scheduler_pb2, scheduler_pb2_grpc
 
 from sglr_dataplane.sim.connections import port_of, reset_connections
 from sglr_dataplane.sim.faults import Faults
@@ -24,14 +23,14 @@ from sglr_dataplane.sim.script import Incident, Script, seconds
 from sglr_dataplane.sim.servicer import SchedulerServicer
 from sglr_dataplane.sim.settings import WorkerSettings
 from sglr_dataplane.sim.text import DirectoryText, IdsOnly, Text
+from sglr_proto.sglang import scheduler_pb2, scheduler_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from sglr_proto.sglang import scheduler_pb2 as pb
-
     from sglr_dataplane.sim.recorder import Received
+    from sglr_proto.sglang import scheduler_pb2 as pb
 
 GRACE = 5.0
 """Seconds running streams get after SIGTERM; smg-grpc-servicer's."""
