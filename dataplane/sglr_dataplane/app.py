@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.lease import Outcome
     from sglr_dataplane.fleet.worker import Worker
-    from sglr_dataplane.fleet.lease import Outcome
-    from sglr_dataplane.fleet.worker import Worker
     from sglr_proto.snapshot import Endpoint, Snapshot
 
 logger = logging.getLogger(__name__)
