@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from sglr_dataplane.sim.constrained import constrained
 from sglr_dataplane.sim.conversation import Conversation, Tool, read_prompt
 from sglr_dataplane.sim.instance import fill
 
@@ -16,19 +17,21 @@ _SHORTEST_TELLING_WORD = 4
 _LONGEST_ECHO = 2000
 
 
-def answer(prompt: str, sampling: pb.SamplingParams, *, chooses_thinking: bool) -> str:
+def answer(prompt: str, request: pb.GenerateRequest, *, chooses_thinking: bool) -> str:
     """Return what the assistant says to *prompt*, markup included, EOS not.
 
     Args:
         prompt: The decoded prompt; ChatML, or any text.
-        sampling: A JSON schema in it is answered by a value that fits it.
+        request: A grammar in it is obeyed from the first token, or after the thought if it says so.
         chooses_thinking: Whether the model opens a thought itself unless the prompt closed one.
     """
     said = read_prompt(prompt)
-    schema = sampling.json_schema if sampling.WhichOneof("constraint") == "json_schema" else ""
-    thought = _thought(said, chooses_thinking=chooses_thinking and not schema)
-    if schema:
-        return thought + json.dumps(fill(json.loads(schema), said.user))
+    obedient = constrained(request.sampling_params, said.user)
+    if obedient is not None and not request.require_reasoning:
+        return obedient
+    thought = _thought(said, chooses_thinking=chooses_thinking)
+    if obedient is not None:
+        return thought + obedient
     tool = None if said.results else _asked(said)
     return thought + (_words(said) if tool is None else _call(tool, said.user))
 

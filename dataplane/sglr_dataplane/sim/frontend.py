@@ -154,7 +154,7 @@ class Frontend:
 
     def _assistant(self, prompt: str, request: pb.GenerateRequest) -> str:
         thinks = self._settings.thinks and self._text.chooses_thinking
-        return assistant.answer(prompt, request.sampling_params, chooses_thinking=thinks)
+        return assistant.answer(prompt, request, chooses_thinking=thinks)
 
     async def _stream(self, runs: list[Run], send: Send) -> None:
         """Send the outputs of *runs* as they come; return when every run has ended."""

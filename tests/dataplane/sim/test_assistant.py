@@ -41,7 +41,8 @@ def prompt(user: str, *, tools: tuple[dict[str, Any], ...] = (), tail: str = "")
 
 def said(text: str, *, thinks: bool = False, **sampling: Any) -> str:
     """Return the assistant's answer to a prompt."""
-    return answer(text, pb.SamplingParams(**sampling), chooses_thinking=thinks)
+    request = pb.GenerateRequest(sampling_params=pb.SamplingParams(**sampling))
+    return answer(text, request, chooses_thinking=thinks)
 
 
 def called(text: str) -> dict[str, Any]:
@@ -136,6 +137,73 @@ def test_a_schema_is_answered_by_a_value_that_fits() -> None:
     words = said(prompt('I am "Ann", 300 years'), thinks=True, json_schema=json.dumps(schema))
 
     assert json.loads(words) == {"name": "Ann", "age": 120}
+
+
+def test_a_grammar_may_wait_for_the_thought() -> None:
+    """require_reasoning: the model thinks first."""
+    request = a_request(fields={"require_reasoning": True}, json_schema='{"const": 1}')
+    words = answer(prompt("Hi"), request, chooses_thinking=True)
+
+    assert words.startswith("<think>")
+    assert words.endswith("</think>\n\n1")
+
+
+CALL = {
+    "type": "tag",
+    "begin": '<tool_call>\n{"name": "f", "arguments": ',
+    "content": {"type": "json_schema", "json_schema": {"properties": {"n": {"const": 1}}}},
+    "end": "}\n</tool_call>",
+}
+CALLED = '<tool_call>\n{"name": "f", "arguments": {"n": 1}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("tag", "written"),
+    [
+        ({"format": CALL}, CALLED),
+        ({"format": {**CALL, "end": ["}!", "}?"]}}, CALLED.replace("}\n</tool_call>", "}!")),
+        ({"format": {"type": "triggered_tags", "tags": [CALL], "at_least_one": True}}, CALLED),
+        ({"format": {"type": "tags_with_separator", "tags": [CALL], "at_least_one": True}}, CALLED),
+        (
+            {
+                "format": {
+                    "type": "sequence",
+                    "elements": [{"type": "const_string", "value": "So: "}, CALL],
+                }
+            },
+            f"So: {CALLED}",
+        ),
+        ({"format": {"type": "or", "elements": [CALL, {"type": "any_text"}]}}, CALLED),
+        (
+            {
+                "structures": [{"begin": "<f>", "schema": {"const": 2}, "end": "</f>"}],
+                "triggers": ["<f>"],
+                "at_least_one": True,
+            },
+            "<f>2</f>",
+        ),
+    ],
+)
+def test_structural_tags_are_obeyed(tag: dict[str, Any], written: str) -> None:
+    """Both formats: where a tag must come, it does."""
+    source = json.dumps({"type": "structural_tag", **tag})
+
+    assert said(prompt("Hi"), structural_tag=source) == written
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        {"format": {"type": "triggered_tags", "tags": [CALL]}},
+        {"format": {"type": "any_text"}},
+        {"structures": [{"begin": "<f>", "schema": {}, "end": "</f>"}], "triggers": ["<f>"]},
+    ],
+)
+def test_tags_that_may_come_leave_the_words_free(tag: dict[str, Any]) -> None:
+    """Nothing forces them."""
+    source = json.dumps({"type": "structural_tag", **tag})
+
+    assert said(prompt("Hi"), structural_tag=source).startswith("You said: Hi")
 
 
 @pytest.mark.parametrize("thinks", [True, False])

@@ -206,3 +206,13 @@ async def test_single_rpcs_can_be_broken() -> None:
     assert took >= 0.1
     assert unimplemented.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert worker.recorder.calls["GetLoads"] == 1
+
+
+async def test_a_fault_of_the_simulator_is_an_error_not_a_hang() -> None:
+    """A duration nobody checked, from Python: INTERNAL, and it says whose fault it is."""
+    script = playing(Play(ids=(1,), delay="20"))
+    async with sim_worker(script) as worker, connected(worker.address) as client:
+        _, error = await client.partial(a_request())
+
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert "simulator fault" in str(error.details())

@@ -138,3 +138,17 @@ def test_other_durations_are_refused(text: str) -> None:
     """Also from Python, where nothing was decoded."""
     with pytest.raises(ScriptError, match="Duration"):
         seconds(text)
+
+
+def test_the_script_in_the_users_page_is_one() -> None:
+    """What docs/sim-worker.md shows can be played."""
+    page = Path(__file__).parents[3] / "docs" / "sim-worker.md"
+    shown = page.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
+    script = parse_script(shown)
+
+    assert script.rules[0].play == Play(
+        pieces=("It is ", "sunny."),
+        delay="50ms",
+        incidents=(Incident(after=1, status=Status(code="INTERNAL", message="out of memory")),),
+    )
+    assert script.rpcs == {"GetLoads": RpcFault(status=Status(code="UNIMPLEMENTED"))}
