@@ -4,11 +4,36 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from sglr_dataplane.output.families import qwen
+from sglr_dataplane.output.families import (
+    arrays,
+    channeled,
+    deepseek,
+    gemma,
+    glm,
+    kimi,
+    llama,
+    mistral,
+    qwen,
+    qwen_coder,
+    tags,
+)
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.machine import Grammar
 
-_FAMILIES = (qwen,)
+_FAMILIES = (
+    qwen,
+    qwen_coder,
+    llama,
+    mistral,
+    deepseek,
+    kimi,
+    glm,
+    tags,
+    arrays,
+    channeled,
+    gemma,
+    channeled,
+)
 _TOOLS: dict[str, ToolFormat] = {
     name: tool
     for family in _FAMILIES
@@ -63,9 +88,17 @@ def reasoning_formats() -> list[str]:
 @lru_cache(maxsize=256)
 def grammar(tools: ToolFormat | None, reasoning: ReasoningFormat | None) -> Grammar:
     """Return what the machine reads an answer by."""
+    framed = [f.channels for f in (tools, reasoning) if f is not None and f.channels is not None]
+    if framed:
+        return Grammar(
+            channels=framed[0],
+            has_tools=tools is not None,
+            thought_closes=reasoning.closes if reasoning else (),
+        )
     return Grammar(
         openers=tools.openers if tools else (),
         wrappers=(*(tools.wrappers if tools else ()), *(reasoning.wrappers if reasoning else ())),
+        drops=(*(tools.drops if tools else ()), *(reasoning.drops if reasoning else ())),
         thought_opens=reasoning.opens if reasoning else (),
         thought_closes=reasoning.closes if reasoning else (),
         calls_in_thought=tools.calls_in_thought if tools else False,
@@ -78,4 +111,6 @@ def answer_formats(name: str) -> tuple[ToolFormat, ReasoningFormat | None]:
     Raises:
         UnknownFormatError: No tool format is called so.
     """
-    return tool_format(name), None
+    tools = tool_format(name)
+    reasoning = _REASONING.get(name)
+    return tools, reasoning if tools.channels is not None else None

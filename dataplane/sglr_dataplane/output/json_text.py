@@ -11,7 +11,7 @@ from sglr_dataplane.output.source import MismatchError, Reading, Source
 _SPACE = re.compile(r"[ \t\r\n]+")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _SCALAR = re.compile(r"[-+.0-9A-Za-z_]+")
-_LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 _HEX = re.compile(r"[0-9a-fA-F]{1,4}")
 _CLOSES = {"}": "{", "]": "["}
 
@@ -153,7 +153,7 @@ class JsonScanner:
             return
         literal = "".join(self._scalar)
         self._scalar.clear()
-        self.valid &= self._expects in ("value", "value]") and bool(_LITERAL.fullmatch(literal))
+        self.valid &= self._expects in ("value", "value]") and bool(LITERAL.fullmatch(literal))
         self._value_ended()
 
     def _value_ended(self) -> None:

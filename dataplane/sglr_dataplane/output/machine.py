@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sglr_dataplane.output.bodies import Body
+from sglr_dataplane.output.channels import ChannelReader, Channels
 from sglr_dataplane.output.sink import Calls, Sink
 from sglr_dataplane.output.source import Markers, MismatchError, Reading, Source, TextPiece
 
@@ -43,10 +44,16 @@ class Grammar:
 
     openers: tuple[Opener, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
+    drops: tuple[str, ...] = ()
+    """Markup in the answer that says nothing."""
     thought_opens: tuple[str, ...] = ()
     thought_closes: tuple[str, ...] = ()
     calls_in_thought: bool = False
     """Whether thinking goes on after a call that stood inside it."""
+    channels: Channels | None = None
+    """How whole messages are framed; then nothing else is read."""
+    has_tools: bool = False
+    """Whether framed messages to tools are calls."""
 
     def opener(self, marker: str) -> Opener:
         """Return the opener of *marker*."""
@@ -56,7 +63,9 @@ class Grammar:
         """Return all markers an answer is read by."""
         wraps = (text for wrapper in self.wrappers for text in (wrapper.opens, wrapper.closes))
         inner = (text for opener in self.openers for text in (opener.marker, *opener.body.markers))
-        return frozenset((*wraps, *inner, *self.thought_opens, *self.thought_closes))
+        if self.channels is not None:
+            return self.channels.markers()
+        return frozenset((*wraps, *inner, *self.drops, *self.thought_opens, *self.thought_closes))
 
 
 class Machine:
@@ -95,6 +104,9 @@ class Machine:
             self._running = None
 
     def _read(self) -> Reading[None]:
+        if self._grammar.channels is not None:
+            yield from self._framed(self._grammar.channels)
+            return
         thinking = self._start == "inside"
         if thinking:  # a model may repeat the marker that the prompt ended with
             yield from self._thought_marker(self._grammar.thought_opens)
@@ -103,6 +115,17 @@ class Machine:
             thinking = self._start == "outside" and (yield from self._opens_thought())
         while (yield from self._source.more()):
             thinking = (yield from self._think()) if thinking else (yield from self._answer())
+
+    def _framed(self, channels: Channels) -> Reading[None]:
+        reader = ChannelReader(
+            self._source,
+            self._sink,
+            self._calls,
+            channels,
+            has_tools=self._grammar.has_tools,
+            has_reasoning=bool(self._grammar.thought_closes),
+        )
+        yield from reader.read(inside=self._start == "inside")
 
     def _thought_marker(self, wanted: tuple[str, ...]) -> Reading[str | None]:
         """Read whitespace and one of *wanted*; without the marker the whitespace stays recorded."""
@@ -143,6 +166,7 @@ class Machine:
             self._text(self._source.recorded())
         openers = [o for o in self._grammar.openers if o.where != "start"]
         wraps = [m for wrapper in self._grammar.wrappers for m in (wrapper.opens, wrapper.closes)]
+        wraps += self._grammar.drops
         wanted = self._markers(tuple(wraps), openers)
         while (marker := (yield from self._source.until(wanted, self._text))) is not None:
             if marker in wraps:

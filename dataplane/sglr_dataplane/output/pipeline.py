@@ -86,7 +86,9 @@ class Pipeline:
         self._read = rules.markers()
         self._stop = StopMatcher(stop, trim=trim_stop)
         self._trim = trim_stop
-        self._sink = Sink(holds_space=bool(rules.openers or rules.wrappers))
+        self._sink = Sink(
+            holds_space=bool(rules.openers or rules.wrappers or rules.drops or rules.has_tools)
+        )
         ids = call_ids(tool_format.ids if tool_format else "random", new_call_id, calls_before)
         self._calls = Calls(source, self._sink, {tool.name: tool for tool in tools}, ids)
         self._machine = Machine(source, self._sink, self._calls, rules, starts)

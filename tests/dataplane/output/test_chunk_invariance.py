@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sglr_dataplane.job import Chunk, Finish, Usage
 from sglr_dataplane.output.collect import collect
 from sglr_dataplane.output.deltas import CallArguments, CallStart, Finished, Reasoning, Text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sglr_dataplane.output.stop import Cut, StopMatcher
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from sglr_dataplane.output.formats import reasoning_format
 from sglr_dataplane.output.machine import Start
 from sglr_dataplane.output.thinking import continued_start, reasoning_start

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sglr_dataplane.cli.vectors import Vector, as_given, differences, load, read, reader_of
 from sglr_dataplane.output.collect import Message, collect
 from sglr_dataplane.output.replay import (

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sglr_dataplane.output.json_text import (
-    expect_string,
-    is_json_object,
-    json_string,
-    json_value,
-)
+from sglr_dataplane.output.json_text import is_json_object, json_string
+from sglr_dataplane.output.notation import JSON, Notation
 from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 
@@ -31,13 +27,16 @@ class JsonCalls:
     """``{`` or ``[`` when the opening marker was the first character of the JSON itself."""
     strict: bool = False
     """Whether the first member must be one of a call's: bare JSON may be an answer."""
+    noise: tuple[str, ...] = ()
+    """Markers that may stand before the JSON and say nothing."""
+    notation: Notation = JSON
     needs_closer: bool = False
     """Whether it is a call only once its closing marker came: the opening one was missing."""
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """The closing markers."""
-        return self.closers
+        """The closing markers, and those without meaning."""
+        return (*self.closers, *self.noise)
 
     def read(self, source: Source, calls: Calls) -> Reading[None]:
         """Read the calls; an array may stand for several, or for none."""
@@ -56,6 +55,8 @@ class JsonCalls:
 
     def _first(self, source: Source) -> Reading[str]:
         yield from source.space()
+        while (yield from source.literal(*self.noise)) is not None:
+            yield from source.space()
         return (yield from source.expect("{", "["))
 
     def _objects(self, source: Source, calls: Calls) -> Reading[None]:
@@ -85,7 +86,7 @@ class JsonCalls:
 class JsonCall:
     """One call's object, after its ``{``, at work."""
 
-    __slots__ = ("_calls", "_done", "_form", "_held", "_name", "_source", "_whole")
+    __slots__ = ("_calls", "_done", "_form", "_held", "_name", "_opened", "_source", "_whole")
 
     def __init__(self, source: Source, calls: Calls, form: JsonCalls) -> None:
         self._source = source
@@ -95,6 +96,7 @@ class JsonCall:
         self._held: list[str] = []
         self._whole = True
         self._done = False
+        self._opened = False
 
     def read(self) -> Reading[None]:
         """Read the members; open the call when its name and its arguments' start are known."""
@@ -102,10 +104,12 @@ class JsonCall:
         if self._name is None:
             raise MismatchError
         if not self._done:
+            if self._form.strict and not self._calls.declares(self._name):
+                raise MismatchError  # a name and no arguments may as well be an answer
             self._send_held()
         self._calls.settle()
 
-    def _members(self) -> Reading[None]:
+    def _members(self, *, nested: bool = False) -> Reading[None]:
         source = self._source
         first = True
         while True:
@@ -117,16 +121,16 @@ class JsonCall:
             if sign == "," and not first:
                 yield from source.expect(",")
                 continue
-            if sign != '"' and (yield from self._may_end()):
+            if sign not in self._form.notation.quotes and (yield from self._may_end()):
                 return
-            key = yield from expect_string(source)
+            key = yield from self._form.notation.string(source)
             if self._form.strict and first and key not in NAMES | {FUNCTION, "type"} | ARGUMENTS:
                 raise MismatchError
             first = False
             yield from source.space()
             yield from source.expect(":")
             yield from source.space()
-            yield from self._member(key)
+            yield from self._member(key, nested=nested)
 
     def _may_end(self) -> Reading[bool]:
         """Return whether a missing closing brace is no loss: nothing more is needed, or comes."""
@@ -135,17 +139,18 @@ class JsonCall:
         closers = self._form.closers
         return bool(closers) and (yield from self._source.ahead(*closers)) is not None
 
-    def _member(self, key: str) -> Reading[None]:
+    def _member(self, key: str, *, nested: bool) -> Reading[None]:
         source = self._source
         sign = yield from source.peek()
-        if key == FUNCTION and sign == "{":
+        if key == FUNCTION and sign == "{" and not nested:
             yield from source.expect("{")
-            yield from self._members()
+            yield from self._members(nested=True)
         elif (key in NAMES or key == FUNCTION) and self._name is None:
-            self._name = yield from expect_string(source)
+            self._name = yield from self._form.notation.string(source)
             if not self._name:
                 raise MismatchError
-            self._calls.named(self._name)
+            if not self._form.strict or self._calls.declares(self._name):
+                self._calls.named(self._name)
             if self._held:
                 self._send_held()
         elif key in ARGUMENTS and not self._done and not self._held:
@@ -153,14 +158,15 @@ class JsonCall:
         elif self._form.strict and key not in ASIDE:
             raise MismatchError
         else:
-            yield from json_value(source, lambda _: None, self._form.closers)
+            yield from self._form.notation.value(source, lambda _: None, self._form.closers)
 
     def _arguments(self, sign: str) -> Reading[None]:
         if sign == "{":
-            whole = yield from json_value(self._source, self._emit, self._form.closers)
+            notation = self._form.notation
+            whole = yield from notation.value(self._source, self._emit, self._form.closers)
         elif sign == '"':
             whole = yield from self._encoded()
-        elif (yield from self._source.literal("null")) is not None:
+        elif (yield from self._source.literal("null", "None")) is not None:
             self._held.append("{}")
             whole = True
         else:
@@ -185,11 +191,18 @@ class JsonCall:
         if self._name is None:
             self._held.append(text)
             return
-        self._calls.open()
+        self._open(self._name)
         self._calls.arguments(text)
+
+    def _open(self, name: str) -> None:
+        if not self._opened:
+            self._opened = True
+            self._calls.named(name)
+            self._calls.open()
 
     def _send_held(self) -> None:
         self._done = True
-        self._calls.open()
+        if self._name is not None:
+            self._open(self._name)
         self._calls.arguments("".join(self._held))
         self._calls.close(complete=self._whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sglr_dataplane.output.channels import Channels
 from sglr_dataplane.output.ids import IdStyle
 from sglr_dataplane.output.machine import Opener, Wrapper
 
@@ -18,6 +19,10 @@ class ToolFormat:
     aliases: tuple[str, ...] = ()
     """Other names: SGLang's, vLLM's and SMG's."""
     wrappers: tuple[Wrapper, ...] = ()
+    drops: tuple[str, ...] = ()
+    """Markup in the answer that says nothing."""
+    channels: Channels | None = None
+    """How the family frames whole messages; then there are no other markers."""
     ids: IdStyle = "random"
     calls_in_thought: bool = False
     """Whether thinking goes on after a call that stood inside it."""
@@ -32,6 +37,10 @@ class ReasoningFormat:
     closes: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
+    drops: tuple[str, ...] = ()
+    """Markup in the answer that says nothing."""
+    channels: Channels | None = None
+    """How the family frames whole messages; then there are no other markers."""
     always: bool = False
     """Whether the model thinks first even when no marker opens it."""
 

@@ -1,0 +1,172 @@
+"""Answers that are messages with headers: gpt-oss's harmony and Inkling's typed messages.
+
+A header says where its body goes: to reasoning, to the content, or to a tool. Any text is read:
+what has no header is content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from sglr_dataplane.output.arguments import Arguments
+from sglr_dataplane.output.bodies.json_calls import JsonCalls
+from sglr_dataplane.output.json_text import json_value
+from sglr_dataplane.output.sink import Calls, Sink
+from sglr_dataplane.output.source import MismatchError, Reading, Source
+from sglr_dataplane.output.values import STRING, properties_of
+
+Kind = Literal["reasoning", "content", "arguments", "json call", "text call"]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a message's body goes."""
+
+    kind: Kind
+    name: str = ""
+    """The tool, where it goes to one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """How a family frames its messages."""
+
+    starts: tuple[str, ...]
+    """Markers that begin a header."""
+    header_ends: tuple[str, ...]
+    """Markers between header and body."""
+    ends: tuple[str, ...]
+    """Markers that end a message."""
+    stops: tuple[str, ...]
+    """Markers that end the answer: what follows is dropped."""
+    restarts: tuple[str, ...]
+    """What begins a message although the one before did not end."""
+    route: Callable[[str, str], Route]
+    """(header, the marker that ended it) → where the body goes."""
+    first: tuple[str, ...] = ()
+    """What an answer may begin with when the prompt ended inside the header."""
+
+    def markers(self) -> frozenset[str]:
+        """Return all markers."""
+        return frozenset((*self.starts, *self.header_ends, *self.ends, *self.stops))
+
+    def body_ends(self) -> tuple[str, ...]:
+        """Return what ends a body."""
+        return (*self.ends, *self.stops, *self.restarts)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReader:
+    """Reads an answer framed by *channels*."""
+
+    source: Source
+    sink: Sink
+    calls: Calls
+    channels: Channels
+    has_tools: bool
+    """Whether bodies for tools are calls; else they are content."""
+    has_reasoning: bool
+    """Whether reasoning is told apart; else it is content."""
+
+    def read(self, *, inside: bool) -> Reading[None]:
+        """Read the whole answer; *inside* when the prompt already opened reasoning."""
+        source, channels = self.source, self.channels
+        if inside:
+            yield from self._body(Route("reasoning"))
+        elif (yield from source.ahead(*channels.first)) is not None:
+            yield from self._message()
+        while (yield from source.more()):
+            source.forget()
+            yield from source.space()
+            found = yield from source.literal(
+                *channels.starts, *channels.ends, *channels.stops, *channels.header_ends
+            )
+            if found in channels.stops:
+                yield from self._drop(())
+            elif found in channels.header_ends:
+                yield from self._body(channels.route("", found or ""))
+            elif found in channels.starts:
+                yield from self._message()
+            elif found is None:
+                self.sink.text(source.recorded())
+                yield from self._body(Route("content"))
+
+    def _message(self) -> Reading[None]:
+        """Read the rest of a header, and the body."""
+        source, channels = self.source, self.channels
+        stops = (*channels.header_ends, *channels.ends, *channels.stops)
+        _, found = yield from source.text_until(*stops)
+        if found not in channels.header_ends:
+            return
+        header = source.recorded()
+        yield from source.expect(found)
+        source.forget()
+        yield from self._body(channels.route(header, found))
+
+    def _body(self, route: Route) -> Reading[None]:
+        """Read a body up to what ends it, which stays unread."""
+        wanted = self.source.markers(*self.channels.body_ends())
+        kind = route.kind
+        if kind == "reasoning" and self.has_reasoning:
+            yield from self.source.until(wanted, self.sink.reasoning)
+        elif kind in ("reasoning", "content") or not self.has_tools:
+            yield from self.source.until(wanted, self.sink.text)
+        else:
+            yield from self._call(route)
+        self.source.forget()
+
+    def _call(self, route: Route) -> Reading[None]:
+        try:
+            if route.kind == "json call":
+                yield from JsonCalls(separators=()).read(self.source, self.calls)
+            else:
+                self.calls.named(route.name)
+                self.calls.open()
+                yield from self._arguments(route)
+        except MismatchError:
+            self.calls.give_up(truncated=self.source.ended)
+        left_over = self.source.recorded()
+        if left_over.strip():
+            self.sink.text(left_over)
+        yield from self._drop(self.channels.body_ends())
+
+    def _arguments(self, route: Route) -> Reading[None]:
+        source, calls, ends = self.source, self.calls, self.channels.body_ends()
+        if route.kind == "text call":
+            arguments = Arguments(calls, None)
+            arguments.begin(next(iter(_properties(calls, route.name)), "input"), STRING)
+            found = yield from source.until(source.markers(*ends), arguments.add)
+            if found is None:
+                arguments.cut()
+            else:
+                arguments.end()
+                arguments.close(complete=True)
+            return
+        yield from source.space()
+        if (yield from source.peek()) == "{":
+            whole = yield from json_value(source, calls.arguments, ends)
+        else:  # no JSON: the client sees what there is, and that the call is not whole
+            raw: list[str] = []
+            yield from source.until(source.markers(*ends), raw.append)
+            calls.arguments("".join(raw))
+            whole = not raw
+        calls.close(complete=whole)
+
+    def _drop(self, ends: tuple[str, ...]) -> Reading[None]:
+        """Read up to one of *ends*; whatever is no whitespace before it is content."""
+        found = self.sink.text if ends else _ignore
+        yield from self.source.space()
+        self.source.forget()
+        yield from self.source.until(self.source.markers(*ends), found)
+        self.source.forget()
+
+
+def _ignore(_text: str) -> None:
+    """What follows the end of the answer says nothing."""
+
+
+def _properties(calls: Calls, name: str) -> Iterable[str]:
+    """Return the names of the tool's properties."""
+    return properties_of(calls.parameters(name))

@@ -1,0 +1,88 @@
+"""Cohere, Granite, Phi, InternLM, Hunyuan A13B, Jamba, xLAM, GigaChat, Apertus: JSON arrays."""
+
+from __future__ import annotations
+
+from sglr_dataplane.output.bodies.json_calls import JsonCalls
+from sglr_dataplane.output.bodies.keyed import KeyedCalls
+from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
+from sglr_dataplane.output.families.llama import bare_json
+from sglr_dataplane.output.machine import Opener, Wrapper
+
+_COHERE_TEXT = (
+    Wrapper("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    Wrapper("<|START_TEXT|>", "<|END_TEXT|>"),
+)
+
+TOOLS = (
+    ToolFormat(
+        "cohere_command4",
+        (Opener("<|START_ACTION|>", JsonCalls(closers=("<|END_ACTION|>",))),),
+        aliases=("cohere", "cohere_command", "cohere_command3"),
+        wrappers=_COHERE_TEXT,
+    ),
+    ToolFormat(
+        "granite",
+        (
+            Opener("<|tool_call|>", JsonCalls()),
+            Opener("<tool_call>", JsonCalls(closers=("</tool_call>",))),
+        ),
+    ),
+    ToolFormat("granite-20b-fc", (Opener("<function_call>", JsonCalls()),)),
+    ToolFormat("phi4_mini_json", (Opener("functools[", JsonCalls(begun="[")),), aliases=("phi4",)),
+    ToolFormat(
+        "interns1",
+        (
+            Opener(
+                "<|action_start|>", JsonCalls(closers=("<|action_end|>",), noise=("<|plugin|>",))
+            ),
+        ),
+        aliases=("internlm", "intern", "interns1.5"),
+    ),
+    ToolFormat(
+        "hunyuan_a13b",
+        (Opener("<tool_calls>", JsonCalls(closers=("</tool_calls>",))),),
+        aliases=("jamba",),
+    ),
+    ToolFormat(
+        "xlam",
+        (
+            *bare_json(),
+            Opener("```json", JsonCalls(closers=("```",)), where="line"),
+            Opener("[TOOL_CALLS]", JsonCalls()),
+            Opener("<tool_call>", JsonCalls(closers=("</tool_call>",))),
+        ),
+    ),
+    ToolFormat(
+        "gigachat3",
+        (
+            Opener("function call<|role_sep|>", JsonCalls()),
+            Opener("<|function_call|>", JsonCalls()),
+        ),
+        drops=("<|message_sep|>",),
+    ),
+    ToolFormat(
+        "apertus2509",
+        (Opener("<|tools_prefix|>", KeyedCalls(("<|tools_suffix|>",))),),
+        aliases=("apertus",),
+        calls_in_thought=True,
+    ),
+)
+REASONING = (
+    ReasoningFormat(
+        "cohere_command4",
+        ("<|START_THINKING|>",),
+        ("<|END_THINKING|>",),
+        aliases=("cohere", "cohere_cmd", "cohere_command", "cohere_command3"),
+        wrappers=_COHERE_TEXT,
+    ),
+    think("granite_thinking_parser", "granite4"),
+    ReasoningFormat(
+        "granite",
+        ("Here is my thought process:", "Here's my thought process:"),
+        ("Here is my response:", "Here's my response:"),
+        aliases=("granite32",),
+    ),
+    ReasoningFormat(
+        "apertus2509", ("<|inner_prefix|>",), ("<|inner_suffix|>",), aliases=("apertus",)
+    ),
+)

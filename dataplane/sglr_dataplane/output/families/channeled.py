@@ -1,0 +1,80 @@
+"""gpt-oss and Inkling: messages with headers."""
+
+from __future__ import annotations
+
+import re
+
+from sglr_dataplane.output.channels import Channels, Route
+from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
+
+_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_FUNCTIONS = "functions."
+# Tools that are built into the model: a chat endpoint does not run them, they are its thinking.
+_BUILTIN = re.compile(r"(?:python|assistant|browser|container)(?:\..*)?")
+
+
+def harmony_route(header: str, _end: str) -> Route:
+    """Return where harmony sends a body: the recipient decides before the channel."""
+    recipient = _RECIPIENT.search(header)
+    if recipient is not None:
+        name = recipient[1]
+        if not name.startswith(_FUNCTIONS) and _BUILTIN.fullmatch(name):
+            return Route("reasoning")
+        return Route("arguments", name.removeprefix(_FUNCTIONS))
+    channel = _CHANNEL.search(header)
+    is_thought = channel is not None and channel[1] == "analysis"
+    return Route("reasoning") if is_thought else Route("content")
+
+
+def inkling_route(header: str, end: str) -> Route:
+    """Return where an Inkling message goes: the marker after the header says its type."""
+    if end == "<|content_thinking|>":
+        return Route("reasoning")
+    if end == "<|content_invoke_tool_json|>":
+        return Route("json call")
+    if end == "<|content_invoke_tool_text|>":
+        return Route("text call", header.removeprefix("<|message_model|>").strip())
+    return Route("content")
+
+
+_HARMONY = Channels(
+    starts=("<|start|>", "<|channel|>"),
+    header_ends=("<|message|>",),
+    ends=("<|end|>", "<|call|>"),
+    stops=("<|return|>",),
+    restarts=(
+        "<|start|>assistant",
+        *(f"<|channel|>{channel}" for channel in ("analysis", "commentary", "final")),
+    ),
+    route=harmony_route,
+    first=(" to=", "to="),
+)
+_INKLING = Channels(
+    starts=("<|message_model|>",),
+    header_ends=(
+        "<|content_thinking|>",
+        "<|content_text|>",
+        "<|content_invoke_tool_json|>",
+        "<|content_invoke_tool_text|>",
+    ),
+    ends=("<|end_message|>", "<|content_model_end_sampling|>"),
+    stops=(),
+    restarts=("<|message_model|>",),
+    route=inkling_route,
+)
+
+TOOLS = (
+    ToolFormat("gpt-oss", (), aliases=("openai", "gpt_oss", "harmony"), channels=_HARMONY),
+    ToolFormat("inkling", (), channels=_INKLING),
+)
+REASONING = (
+    ReasoningFormat(
+        "gpt-oss",
+        ("<|channel|>analysis<|message|>",),
+        ("<|channel|>final<|message|>",),
+        aliases=("openai", "openai_gptoss", "gpt_oss", "harmony"),
+        channels=_HARMONY,
+    ),
+    ReasoningFormat("inkling", ("<|content_thinking|>",), ("<|content_text|>",), channels=_INKLING),
+)

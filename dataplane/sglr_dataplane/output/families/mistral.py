@@ -1,0 +1,18 @@
+"""Mistral: an array after its marker up to tokenizer v7, name and arguments from v11 on."""
+
+from __future__ import annotations
+
+from sglr_dataplane.output.bodies.headed import HeadedCalls
+from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
+from sglr_dataplane.output.machine import Opener
+
+_CALLS = HeadedCalls(
+    opens=("[TOOL_CALLS]",), ends=("[ARGS]",), id_marker="[CALL_ID]", begun=True, array=True
+)
+
+TOOLS = (
+    ToolFormat(
+        "mistral", (Opener("[TOOL_CALLS]", _CALLS),), aliases=("mistral_v13",), ids="mistral"
+    ),
+)
+REASONING = (ReasoningFormat("mistral", ("[THINK]",), ("[/THINK]",)),)

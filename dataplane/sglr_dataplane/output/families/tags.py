@@ -1,0 +1,60 @@
+"""MiniMax, Step 3, dots, Muse and MiniCPM: calls as invoke and parameter elements."""
+
+from __future__ import annotations
+
+from sglr_dataplane.output.bodies.elements import ElementCalls
+from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
+from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
+from sglr_dataplane.output.families.deepseek import BAR
+from sglr_dataplane.output.machine import Opener
+
+_NAMESPACE = "]<]minimax[>["
+_MINICPM = TaggedCalls(Tag("<function", "</function>"), Tag("<param", "</param>"), begun=True)
+_STEP3 = TaggedCalls(
+    Tag("<steptml:invoke", "</steptml:invoke>"),
+    Tag("<steptml:parameter", "</steptml:parameter>"),
+    closers=(f"<{BAR}tool_calls_end{BAR}>",),
+    noise=(
+        f"<{BAR}tool_call_begin{BAR}>",
+        f"<{BAR}tool_call_end{BAR}>",
+        f"function<{BAR}tool_sep{BAR}>",
+    ),
+)
+
+
+def invokes(prefix: str, block: str) -> tuple[Opener, ...]:
+    """Return the opener of invoke tags, each name after *prefix*, in an element *block*."""
+    body = TaggedCalls(
+        Tag(f"<{prefix}invoke", f"</{prefix}invoke>"),
+        Tag(f"<{prefix}parameter", f"</{prefix}parameter>"),
+        closers=(f"</{block}>",),
+    )
+    return (Opener(f"<{block}>", body),)
+
+
+TOOLS = (
+    ToolFormat("minimax-m2", invokes("", "minimax:tool_call"), aliases=("minimax_m2", "minimax")),
+    ToolFormat(
+        "minimax-m3",
+        (
+            Opener(
+                f"{_NAMESPACE}<tool_call>",
+                ElementCalls(_NAMESPACE, "invoke", (f"{_NAMESPACE}</tool_call>",)),
+            ),
+        ),
+        aliases=("minimax_m3",),
+    ),
+    ToolFormat("step3", (Opener(f"<{BAR}tool_calls_begin{BAR}>", _STEP3),)),
+    ToolFormat("dots", invokes("", "dots_function_call"), aliases=("dots3",)),
+    ToolFormat("muse", invokes("atem:", "atem:function_calls"), aliases=("muse_glimmer",)),
+    ToolFormat(
+        "minicpm5",
+        (Opener("<function", _MINICPM),),
+        aliases=("minicpm5xml",),
+    ),
+)
+REASONING = (
+    think("minimax", "minimax-m2", "minimax_m2", "mm-m2", always=True),
+    ReasoningFormat("minimax-m3", ("<mm:think>",), ("</mm:think>",), aliases=("minimax_m3",)),
+    think("muse", "muse_glimmer", "minicpm5"),
+)
