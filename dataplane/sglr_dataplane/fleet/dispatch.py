@@ -98,18 +98,15 @@ class Dispatcher:
             )
             try:
                 await stream.open()
-            except RouterError as failure:
+            except BaseException as failure:
                 await stream.aclose()
-                if not retries.allow(failure):
+                if not isinstance(failure, RouterError) or not retries.allow(failure):
                     raise
                 last = failure
                 logger.info(
                     "attempt failed",
                     extra={"job": job.id, "worker": worker.id, "error": failure.message},
                 )
-            except BaseException:
-                await stream.aclose()
-                raise
             else:
                 return stream
         raise self._nobody(backend_key, job, last)

@@ -173,6 +173,7 @@ class Checkup:
         """Ask once for health, then for facts if they are due, and change the worker's state."""
         self._attempts += 1
         if self.worker.suspect:
+            # A probe or a connection failed: another process may have come up in its place.
             self._facts_at = None
         asked_at = self._clock()
         try:
@@ -193,7 +194,6 @@ class Checkup:
     def _failed(self, problem: str) -> None:
         self._successes = 0
         self._failures += 1
-        self._facts_at = None
         self.worker.doubted(problem)
         if self._failures >= self._schedule.failures:
             self.worker.became_unhealthy(problem)

@@ -56,10 +56,10 @@ class Stream:
         return self._lease.worker
 
     async def open(self) -> None:
-        """Wait for the first chunk and keep it.
+        """Wait for the first chunk and keep it; close the stream whatever this raises.
 
         Raises:
-            RouterError: It did not come; the lease is over and another worker may be tried.
+            RouterError: It did not come; another worker may be tried.
         """
         left = max(self._ends_at - self._clock(), 0.0)
         try:
@@ -73,9 +73,6 @@ class Stream:
             raise self._failed(_over()) from cause
         except RouterError as failure:
             raise self._failed(failure) from failure.__cause__
-        except BaseException:
-            self._lease.end(Outcome.ABANDONED)
-            raise
         self.worker.answered(self._clock())
 
     def __aiter__(self) -> Self:

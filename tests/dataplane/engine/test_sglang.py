@@ -79,9 +79,12 @@ async def test_a01_chunks_come_once_however_the_engine_streams(*, cumulative: bo
 
 async def test_a01_counters_that_fit_nothing_end_the_stream() -> None:
     """A01: a stream whose counters contradict its ids is a worker's error, and is cancelled."""
-    async with a_pair(plays(Play(ids=(7, 8, 9), count_offset=4))) as (_, engine):
+    job = a_job()
+    play = Play(ids=(7, 8, 9), count_offset=4, delays=("0s", "10s"))
+    async with a_pair(plays(play)) as (worker, engine):
         with pytest.raises(WorkerError, match="neither"):
-            await all_of(engine, a_job())
+            await anext(engine.generate(job))
+        await worker.wait_for_cancel(job.id)
 
 
 @pytest.mark.parametrize("style", ["last_and_all", "last_only", "repeat_last", "only", "all"])
@@ -205,15 +208,26 @@ async def test_a09_a_cancelled_consumer_reaches_the_worker_before_the_first_toke
         assert worker.aborted == []
 
 
-async def test_a_finished_call_is_not_cancelled() -> None:
-    """A09: after a normal completion the worker hears nothing more."""
-    job = a_job()
+async def test_finished_calls_are_not_cancelled() -> None:
+    """A09: after a normal completion the worker hears nothing more, however the race goes."""
     async with a_pair(plays(Play(ids=(1, 2)))) as (worker, engine):
-        await all_of(engine, job)
-        await worker.recorder.wait_until(lambda: job.id in worker.recorder.finished, 2)
+        await asyncio.gather(*(all_of(engine, a_job()) for _ in range(100)))
+        await worker.recorder.wait_until(lambda: len(worker.recorder.finished) == 100, 5)
 
         assert worker.cancelled == []
         assert worker.aborted == []
+
+
+async def test_a_call_that_is_complete_but_does_not_end_is_ended() -> None:
+    """A worker that holds the status back delays the client by the linger, not by more."""
+    job = a_job()
+    play = Play(ids=(1, 2), incidents=(Incident(after="complete", hang=True),))
+    async with a_pair(plays(play), deadlines=Deadlines(linger=0.05)) as (worker, engine):
+        async with asyncio.timeout(2):
+            chunks = await all_of(engine, job)
+        await worker.wait_for_cancel(job.id)
+
+    assert ids(chunks) == (1, 2)
 
 
 async def test_nothing_is_sent_before_the_first_chunk_is_asked_for() -> None:

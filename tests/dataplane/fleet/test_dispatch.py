@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sglr_dataplane.errors import (
@@ -349,7 +349,7 @@ ACTS: list[tuple[Step, ...]] = [
 Ending = st.sampled_from(["read", "close at once", "read one", "cancel"])
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     acts=st.lists(st.lists(st.sampled_from(ACTS), min_size=1, max_size=4), min_size=1, max_size=3),
     endings=st.lists(Ending, min_size=1, max_size=8),

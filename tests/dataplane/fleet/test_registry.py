@@ -188,7 +188,9 @@ def test_a18_the_best_group_with_anybody_in_it_takes_the_job(
         "draining": (draining, EndpointState.DRAINING),
         "unready": (unready, EndpointState.UNREADY),
     }
-    endpoints = [an_endpoint(id, state=state) for id, (there, state) in wanted.items() if there]  # the endpoint's own word
+    endpoints = [
+        an_endpoint(id, state=state) for id, (there, state) in wanted.items() if there
+    ]  # the endpoint's own word
     registry = an_empty_registry()
     registry.apply(a_snapshot(*endpoints))
     for worker in registry.workers():
