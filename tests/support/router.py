@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,14 @@ import yaml
 
 from sglr_dataplane.app import serve
 from sglr_dataplane.config import Limits, RouterConfig
+from sglr_dataplane.sim.script import Play, Rule, Script
+from sglr_dataplane.sim.worker import SimWorker
+from support.sim import sim_worker
 
 DEMO_MODEL = Path(__file__).parents[2] / "dataplane" / "sglr_dataplane" / "demo_model"
 SECONDS = 15.0
+# Finding out which encoder is exact takes a second: once for all tests.
+_VERDICTS = Path(__file__).parents[2] / ".cache" / "verdicts"
 
 
 def manifest(*addresses: str, model: str = "m", tokenizer: Path = DEMO_MODEL) -> str:
@@ -83,7 +88,7 @@ async def running_router(
     settings = RouterConfig(
         port=0,
         manifest=str(path),
-        cache_dir=str(folder),
+        cache_dir=str(_VERDICTS),
         reload_interval=0.05,
         limits=limits or Limits(),
     )
@@ -106,3 +111,12 @@ async def running_router(
     finally:
         stop()
         await asyncio.wait_for(serving, SECONDS)
+
+
+def a_worker(
+    *answers: Play, die: Callable[[str], None] | None = None
+) -> AbstractAsyncContextManager[SimWorker]:
+    """Return a simulated worker of model ``m`` that plays *answers* in turn, the last for ever."""
+    *first, last = answers
+    rules = (*(Rule(play=play, times=1) for play in first), Rule(play=last))
+    return sim_worker(Script(rules=rules), die=die, model_name="m")
