@@ -145,9 +145,11 @@ class Frontend:
             self.cache.add(ids)
             words = "" if _has_content(play) else self._assistant(prompt, request)
             limits = limits_of(request, self._settings, self._text.eos_ids)
-            answer = compose(play, words, limits, self._text)
+            interval = max(request.sampling_params.stream_interval, 1)
+            answer = compose(play, words, limits, self._text, interval=interval)
             self.cache.add(ids + answer.ids)
-            writer = Writer(request, self._text.vocab_size, cached, index)
+            thought = self._thought_length(answer.ids) if request.require_reasoning else 0
+            writer = Writer(request, self._text.vocab_size, cached, index, thought)
             return actions(answer, play, writer, self._settings.token_delay)
 
         return Run(rid, request, begin, call.strike)
@@ -155,6 +157,11 @@ class Frontend:
     def _assistant(self, prompt: str, request: pb.GenerateRequest) -> str:
         thinks = self._settings.thinks and self._text.chooses_thinking
         return assistant.answer(prompt, request, chooses_thinking=thinks)
+
+    def _thought_length(self, ids: tuple[int, ...]) -> int:
+        """Return the number of *ids* up to the end of the thought; all of them without an end."""
+        end = self._text.encode("</think>")[-1]
+        return ids.index(end) + 1 if end in ids else len(ids)
 
     async def _stream(self, runs: list[Run], send: Send) -> None:
         """Send the outputs of *runs* as they come; return when every run has ended."""

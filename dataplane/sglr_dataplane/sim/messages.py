@@ -30,6 +30,8 @@ class Writer:
     vocab_size: int
     cached_tokens: int = 0
     index: int = 0
+    reasoning_tokens: int = 0
+    """How many tokens the answer's thought has, its end included; counted only on request."""
 
     def chunk(self, ids: Sequence[int], told: Told) -> pb.GenerateResponse:
         """Return a streamed chunk of *ids*."""
@@ -39,6 +41,7 @@ class Writer:
             completion_tokens=told.completion_tokens,
             cached_tokens=self.cached_tokens,
             index=self.index,
+            reasoning_tokens=min(told.completion_tokens, self.reasoning_tokens),
         )
         if self.request.return_logprob:
             chunk.output_logprobs.CopyFrom(self._output_logprobs(ids, ids))
@@ -64,6 +67,7 @@ class Writer:
             completion_tokens=told.completion_tokens,
             cached_tokens=self.cached_tokens,
             index=self.index,
+            reasoning_tokens=min(told.completion_tokens, self.reasoning_tokens),
         )
         if isinstance(finish.matched, int):
             complete.matched_token_id = finish.matched

@@ -49,7 +49,9 @@ class Answer:
         return tuple(token for chunk in self.chunks for token in chunk)
 
 
-def compose(play: Play, assistant_words: str, limits: Limits, text: Text) -> Answer:
+def compose(
+    play: Play, assistant_words: str, limits: Limits, text: Text, *, interval: int = 1
+) -> Answer:
     """Return what *play* says under *limits*; *assistant_words* where it has no content of its own.
 
     Args:
@@ -57,6 +59,7 @@ def compose(play: Play, assistant_words: str, limits: Limits, text: Text) -> Ans
         assistant_words: What the assistant would say; ``""`` when it was not asked.
         limits: What the request allows; applied to words, not to exact ids.
         text: The model's tokenizer.
+        interval: Tokens of one chunk where *play* does not say.
     """
     borders = _wished_chunks(play, assistant_words, text)
     by_ids = play.ids is not None or play.chunks is not None
@@ -65,7 +68,7 @@ def compose(play: Play, assistant_words: str, limits: Limits, text: Text) -> Ans
         wish.append(text.eos_ids[0])
     obeys = not by_ids if play.obey is None else play.obey
     generated = generate(wish, limits, text) if obeys else exactly(wish, text.eos_ids)
-    return Answer(_cut(generated, borders, play), _finish(generated.finish, play))
+    return Answer(_cut(generated, borders, play, interval), _finish(generated.finish, play))
 
 
 def actions(answer: Answer, play: Play, writer: Writer, token_delay: float) -> Iterator[Action]:
@@ -130,12 +133,12 @@ def _wished_chunks(play: Play, assistant_words: str, text: Text) -> list[tuple[i
 
 
 def _cut(
-    generated: Generated, borders: list[tuple[int, ...]], play: Play
+    generated: Generated, borders: list[tuple[int, ...]], play: Play, interval: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the generated ids in chunks: at the script's borders, else every *chunk_size* ids."""
+    """Return the generated ids in chunks: at the script's borders, else by size."""
     ids = generated.ids
     if play.chunks is None and play.pieces is None:
-        size = play.chunk_size or max(len(ids), 1)
+        size = interval if play.chunk_size is None else play.chunk_size or max(len(ids), 1)
         return tuple(ids[i : i + size] for i in range(0, len(ids), size)) or ((),)
     cut: list[tuple[int, ...]] = []
     position = 0

@@ -126,8 +126,9 @@ class Play(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     eos: bool | None = None
     """Whether EOS follows; None: yes for words, no for ids."""
 
-    chunk_size: Count = 1
-    """Tokens of one chunk; 0: all in one. Not for *pieces* and *chunks*."""
+    chunk_size: Count | None = None
+    """Tokens of one chunk; 0: all in one; None: the request's ``stream_interval``, else 1. Not for
+    *pieces* and *chunks*."""
     first_delay: Duration = "0s"
     """Pause before the first message."""
     delay: Duration | None = None

@@ -169,6 +169,28 @@ async def test_a_repeated_id_takes_the_first_calls_stream() -> None:
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+async def test_the_thoughts_tokens_are_counted_on_request() -> None:
+    """Cumulative, the end of the thought included, when require_reasoning is set."""
+    async with sim_worker() as worker, connected(worker.address) as client:
+        thought = worker.text.encode("<think>\nHm.\n</think>")
+        worker.use(playing(Play(ids=(*thought, 5, 6), chunk_size=len(thought) - 1)))
+        counted = await client.generate(a_request(fields={"require_reasoning": True}))
+        silent = await client.generate(a_request())
+
+    told = [m.chunk.reasoning_tokens for m in counted[:-1]]
+    assert told == [len(thought) - 1, len(thought)]
+    assert completes_of(counted)[0].reasoning_tokens == len(thought)
+    assert completes_of(silent)[0].reasoning_tokens == 0
+
+
+async def test_the_request_may_ask_for_larger_chunks() -> None:
+    """stream_interval: tokens of one chunk, where the script does not say."""
+    async with sim_worker(playing(HI_THERE)) as worker, connected(worker.address) as client:
+        messages = await client.generate(a_request(stream_interval=2))
+
+    assert chunks_of(messages) == [[101, 102], [103]]
+
+
 async def test_a_prompt_seen_before_is_cached_but_for_its_last_token() -> None:
     """600 tokens twice: 0 cached, then 599; FlushCache forgets."""
     async with sim_worker(playing(HI_THERE)) as worker, connected(worker.address) as client:
