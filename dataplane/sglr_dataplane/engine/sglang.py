@@ -50,7 +50,7 @@ KEEPALIVE: Final = 310.0
 pings more often than every 300 s. Health checks notice a dead peer long before."""
 
 _KEEPALIVE_TIMEOUT: Final = 10.0
-_LONGEST_RECONNECT: Final = 2.0
+_LONGEST_RECONNECT: Final = 1.0
 
 
 class SGLangEngine:

@@ -41,6 +41,9 @@ class Schedule:
     """Between two probes of a worker: Kubernetes' own probes come every 10 s."""
     jitter: float = 0.1
     """Share of the interval by which it varies, so that routers do not ask in step."""
+    starting: float = 1.0
+    """Longest between two probes of a worker that was never up: the first one in a fleet is waited
+    for, and a refused connection costs nothing."""
     soonest: float = 0.2
     """Between two probes when failing traffic asks for one at once: five a second at most."""
     failures: int = 3
@@ -167,7 +170,7 @@ class Checkup:
         if self.worker.state is not WorkerState.PENDING:
             return self._schedule.interval
         backoff = self._schedule.soonest * 2.0 ** min(self._attempts, 30)
-        return min(backoff, self._schedule.interval)
+        return min(backoff, self._schedule.starting, self._schedule.interval)
 
     async def run(self) -> None:
         """Ask once for health, then for facts if they are due, and change the worker's state."""
