@@ -111,6 +111,7 @@ class LeanStream:
             self._end(None)
             if call is not None:
                 call.cancel()
+        self._wake()
 
     # --- one by one -----------------------------------------------------------------------------
 
