@@ -1,7 +1,9 @@
 """The filters and methods that can make a huge value from small ones, with their sizes checked.
 
 Each checks how large its result would be before it makes it; what they return within the limits
-is what jinja2's and Python's own return.
+is what jinja2's and Python's own return. Every list, tuple and dict that a template makes is weighed
+when it is made, here and in :mod:`sglr_dataplane.prompt.sandbox`: what is printed, compared or
+sorted later is then of a size that was allowed, and needs no second look.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+from jinja2 import Environment
 from jinja2 import filters as builtin
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
@@ -98,13 +101,6 @@ def _narrow(*numbers: Any) -> None:
             raise SecurityError(f"a width, depth or count of {size} is more than {_WIDEST}")
 
 
-def text_of(context: Context, value: Any) -> str:
-    """Return ``str(value)`` unless that would be enormous."""
-    if not isinstance(value, str):
-        budget_of(context).weigh(value)
-    return str(value)
-
-
 @pass_context
 def _tojson(  # the parameters are transformers': templates name them
     context: Context,
@@ -115,7 +111,6 @@ def _tojson(  # the parameters are transformers': templates name them
     sort_keys: bool = False,  # noqa: FBT001, FBT002
 ) -> str:
     _narrow(indent, *(separators or ()))
-    budget_of(context).weigh(value)
     text = json.dumps(
         value,
         ensure_ascii=ensure_ascii,
@@ -133,14 +128,18 @@ def _join(
 ) -> str:
     if attribute is not None:
         value = map(builtin.make_attrgetter(context.environment, attribute), value)
-    texts = [text_of(context, item) for item in value]
-    budget_of(context).make(_joined_size(str(d), texts))
-    return str(d).join(texts)
+    separator, texts, size = str(d), list[str](), 0
+    for item in value:
+        texts.append(str(item))
+        size += len(separator) + len(texts[-1])
+        budget_of(context).fits(size)
+    budget_of(context).make(size)
+    return separator.join(texts)
 
 
 @pass_context
 def _replace(context: Context, s: str, old: str, new: str, count: int | None = None) -> str:
-    s, old, new = (text_of(context, part) for part in (s, old, new))
+    s, old, new = str(s), str(old), str(new)
     times = -1 if count is None else count
     budget_of(context).make(_replaced_size(s, old, new, times))
     return s.replace(old, new, times)
@@ -171,7 +170,8 @@ def _indent(
 @pass_context
 def _center(context: Context, value: str, width: int = 80) -> str:
     _narrow(width)
-    return text_of(context, value).center(width)
+    budget_of(context).step()
+    return str(value).center(width)
 
 
 @pass_context
@@ -215,6 +215,22 @@ def _sum(
     return builtin.sync_do_sum(context.environment, iterable, attribute, start)
 
 
+def _reversed(_: Environment, value: Iterable[Any]) -> Iterable[Any]:
+    return builtin.do_reverse(value)
+
+
+def _weighed(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the filter *make*, whose first parameter is the environment, weighing its result."""
+
+    @pass_context
+    def weighed(context: Context, *args: Any, **kwargs: Any) -> Any:
+        made = make(context.environment, *args, **kwargs)
+        budget_of(context).weigh(made)
+        return made
+
+    return weighed
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "tojson": _tojson,
@@ -227,6 +243,8 @@ FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "list": _list,
         "batch": _batch,
         "sum": _sum,
-        "string": pass_context(text_of),
+        "sort": _weighed(builtin.do_sort),
+        "groupby": _weighed(builtin.sync_do_groupby),
+        "reverse": _weighed(_reversed),
     }
 )

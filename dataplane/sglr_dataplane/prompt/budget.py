@@ -34,6 +34,10 @@ BUDGET = "(budget)"
 """The context key of the rendering's budget: no template can write this name."""
 
 
+_ATOMS = (int, float, type(None))
+_CONTAINERS: tuple[type[Any], ...] = (list, tuple, dict, ItemsView, ValuesView)
+
+
 class RenderBudgetError(TemplateRefusalError):
     """The rendering was ended because it became too long, too large or too slow."""
 
@@ -90,17 +94,26 @@ class Budget:
         """
         if isinstance(value, str):
             return len(value) + 1
-        if value is None or isinstance(value, int | float):
+        if isinstance(value, _ATOMS) or not isinstance(value, _CONTAINERS):
             return 1
-        if not isinstance(value, list | tuple | dict | ItemsView | ValuesView):
-            return 1
-        known = self._weights.get(id(value))  # pyright: ignore[reportUnknownArgumentType]  # any list
+        known = self._weights.get(id(value))
         if known is not None:
             return known[0]
-        weight = 1 + sum(map(self.weigh, _parts(value)))
+        weight = 1 + self._sum(value.values() if is_object(value) else value)
+        if is_object(value):
+            weight += self._sum(value)
         self.fits(weight)
         # The value is kept too: a freed one's id would be used again.
-        self._weights[id(value)] = (weight, value)  # pyright: ignore[reportUnknownArgumentType]
+        self._weights[id(value)] = (weight, value)
+        return weight
+
+    def _sum(self, parts: Iterable[Any]) -> int:
+        weight = 0
+        for part in parts:
+            if type(part) is str:
+                weight += len(part) + 1
+            else:
+                weight += self.weigh(part)
         return weight
 
     def _refuse(self) -> None:
@@ -110,12 +123,6 @@ class Budget:
             f" {self.limits.characters} characters it may take.",
             param="messages",
         )
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if is_object(value):
-        return [*value, *value.values()]
-    return value  # type: ignore[no-any-return]  # a list, a tuple or a dict's view
 
 
 def budget_of(context: Context) -> Budget:

@@ -191,7 +191,7 @@ def _counted(context: Context, iterable: Iterable[Any], written: int) -> _Counte
 @pass_context
 def _concat(context: Context, parts: list[Any]) -> str:
     budget = budget_of(context)
-    texts = [amplifiers.text_of(context, part) for part in parts]
+    texts = [str(part) for part in parts]
     budget.make(sum(map(len, texts)))
     return "".join(texts)
 
@@ -204,7 +204,7 @@ def _built(context: Context, value: Any) -> Any:
 
 @pass_context
 def _finalize(context: Context, value: Any) -> str:
-    text = amplifiers.text_of(context, value)
+    text = str(value)
     budget_of(context).write(text)
     return text
 

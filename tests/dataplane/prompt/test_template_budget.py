@@ -50,8 +50,10 @@ BOMBS = {
     "formatted": "{{ ('{0}' * 999).format('x' * 9999) }}",
     "percent": "{{ ('%(a)s' * 999) % {'a': 'x' * 9999} }}",
     "mapped": "{{ range(99999) | map('replace', '0', 'y' * 99999) | list | length }}",
-    "shared": "{{ range(99999) | map('default', messages) | list | tojson }}",
+    "shared": "{{ range(9999) | map(attribute='x') | map('default', messages) | list | tojson }}",
     "shared text": "{{ range(99999) | map('string') | map('replace', '1', 'y' * 999) | list }}",
+    "shared, sorted": "{{ range(9999) | map(attribute='x') | map('default', messages) | sort(attribute='0.role') }}",
+    "shared, joined": "{{ range(9999) | map(attribute='x') | map('default', messages) | join }}",
     "messages times": "{{ messages * 99999 }}",
 }  # fmt: skip
 
