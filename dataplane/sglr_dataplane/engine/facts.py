@@ -8,6 +8,7 @@ from sglr_dataplane.engine import EngineFacts
 
 if TYPE_CHECKING:
     from google.protobuf.struct_pb2 import Struct
+
     from sglr_proto.sglang import scheduler_pb2
 
 

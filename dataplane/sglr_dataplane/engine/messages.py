@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sglr_proto.sglang import scheduler_pb2
-
 from sglr_dataplane.errors import WorkerError
 from sglr_dataplane.job import Usage
+from sglr_proto.sglang import scheduler_pb2
 
 if TYPE_CHECKING:
     from sglr_dataplane.engine.answers import Answers

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from grpc import aio
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]  # ships no types
-from sglr_proto.sglang import scheduler_pb2, scheduler_pb2_grpc
 
 from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.engine.deadlines import Deadlines
@@ -27,6 +26,7 @@ from sglr_dataplane.errors import (
     WorkerError,
     WorkerUnavailableError,
 )
+from sglr_proto.sglang import scheduler_pb2, scheduler_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

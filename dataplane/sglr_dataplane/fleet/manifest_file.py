@@ -96,10 +96,11 @@ class ManifestFile:
         if not backends:
             # Most likely caught while it was written; an intended end is a stopped router.
             raise ManifestError(f"The manifest {str(self._path)!r} holds no SGLangBackend.")
-        self._version += 1
+        snapshot = static_snapshot(backends, self._version + 1)
+        self._version = snapshot.version
         self._text = text
         self.problem = None
-        return static_snapshot(backends, self._version)
+        return snapshot
 
     def _complain(self, problem: str) -> None:
         if problem != self.problem:

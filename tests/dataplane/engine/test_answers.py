@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.errors import TruncatedStreamError, WorkerError
 from sglr_dataplane.job import Chunk, Finish, Job, Sampling, Usage

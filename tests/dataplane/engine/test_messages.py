@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf.struct_pb2 import Struct
+
 from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.engine.facts import engine_facts
 from sglr_dataplane.engine.messages import generate_request, take

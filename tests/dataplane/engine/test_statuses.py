@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from sglr_dataplane.engine import statuses
 from sglr_dataplane.errors import (
     ContextLengthExceededError,

@@ -136,6 +136,23 @@ async def test_a_broken_edit_leaves_the_last_good_one_in_force(
     assert len(told) == 1
 
 
+async def test_workers_that_only_an_operator_can_find_are_a_problem(tmp_path: Path) -> None:
+    """A file may list workers, not select them; saying it again does not make it right."""
+    path = a_file(tmp_path)
+    selecting = MANIFEST.format(model="one").split("  workers:")[0] + (
+        "  workers: {service: {name: llama}}\n"
+    )
+    async with following(path) as followed:
+        path.write_text(selecting)
+        problem = await followed.until(bool)
+        os.utime(path, ns=(1, 1))
+        await asyncio.sleep(0.1)
+
+        assert "static" in problem or "operator" in problem
+        assert followed.file.problem == problem
+        assert followed.snapshots.empty()
+
+
 async def test_undoing_a_broken_edit_is_no_change(tmp_path: Path) -> None:
     """The text that is in force already clears the problem and applies nothing."""
     path = a_file(tmp_path)

@@ -1,0 +1,440 @@
+"""The router's end of the push stream.
+
+Dials the operator and hears what it pushes, for as long as it takes: nothing an operator does,
+dying included, takes away what is in force. Backends come one by one and are refused one by one.
+
+State: a :class:`~sglr_dataplane.fleet.intake_table.Table`, and where it came from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import grpc
+import grpc.aio
+
+from sglr_dataplane.fleet import intake_file
+from sglr_dataplane.fleet.intake_table import Refusal, Table
+from sglr_proto.discovery import push_pb2 as pb
+from sglr_proto.discovery.push_pb2_grpc import EndpointPushStub
+from sglr_proto.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from sglr_dataplane.metrics import RouterMetrics
+    from sglr_proto.snapshot import Epoch, Snapshot
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL: Final = 1
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""Bytes; both ends say so, because gRPC's 4 MiB refuse a backend of 30,000 endpoints."""
+
+Startup = Literal["none", "file", "mounted", "operator"]
+Health = Mapping[str, Mapping[str, bool]]
+"""By backend key and endpoint id: whether the worker can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeConfig:
+    """How a router subscribes. Times are in seconds."""
+
+    operator: str
+    """``HOST:PORT``; a name with several addresses is tried address by address."""
+    router: str
+    """The pod's name."""
+    pod_uid: str
+    process: int = 0
+    file: Path | None = None
+    """Where the last-known-good snapshot is kept; None keeps none."""
+    mounted: Path | None = None
+    """A read-only copy, tried when the file is absent or damaged."""
+    writes_file: bool = True
+    """False in all but one process of a pod."""
+    ca: Path | None = None
+    """PEM bundle of the operator's certificate; None dials without TLS."""
+    certificate: Path | None = None
+    key: Path | None = None
+    token: Path | None = None
+    """Bearer token, read again at each connect; needs TLS."""
+    first_backoff: float = 0.2
+    most_backoff: float = 5.0
+    """Doubling with full jitter: a restarted operator meets its routers spread over seconds."""
+    write_interval: float = 5.0
+    """Between two writes of the file: churn must not wear a disk."""
+    health_interval: float = 5.0
+    """Between two looks at the workers' health."""
+    welcome_deadline: float = 10.0
+    """From dialling to the first message."""
+
+
+class OperatorLostError(Exception):
+    """The stream ended or went silent; the router dials again."""
+
+
+class Intake:
+    """Feeds a registry from the operator."""
+
+    def __init__(
+        self,
+        config: IntakeConfig,
+        *,
+        apply: Callable[[Snapshot], object],
+        health: Callable[[], Health],
+        metrics: RouterMetrics,
+        clock: Callable[[], float],
+        chance: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Prepare; nothing is dialled or read before :meth:`run`.
+
+        Args:
+            config: Whom to dial, and what to keep.
+            apply: Makes a snapshot the registry's truth.
+            health: Returns the workers' health now.
+            metrics: Where updates and their refusals are counted.
+            clock: Monotonic seconds.
+            chance: A number in [0, 1).
+            sleep: Waits between two dials.
+        """
+        self._config = config
+        self._apply = apply
+        self._health = health
+        self._metrics = metrics
+        self._clock = clock
+        self._chance = chance
+        self._sleep = sleep
+        self._table = Table()
+        self._applied = 0
+        self._written = 0
+        self._heard: float | None = None
+        self._failures = 0
+        self._complained = False
+        self.startup: Startup = "none"
+        """Where the first snapshot in force came from."""
+        self.connected = False
+        """Whether an operator has completed its list on the present stream."""
+
+    def __repr__(self) -> str:
+        return f"<Intake {self._table!r} startup={self.startup} connected={self.connected}>"
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether a complete list is in force, from an operator or from a file."""
+        return self.startup != "none"
+
+    @property
+    def epoch(self) -> Epoch:
+        """The greatest epoch seen."""
+        return self._table.epoch
+
+    @property
+    def stale_seconds(self) -> float | None:
+        """Seconds since the operator last said anything; None when it never did."""
+        return None if self._heard is None else self._clock() - self._heard
+
+    async def run(self) -> None:
+        """Start from the file, then follow the operator until cancelled."""
+        await self._load()
+        async with asyncio.TaskGroup() as tasks:
+            if self._config.file is not None and self._config.writes_file:
+                tasks.create_task(self._keep_file(self._config.file))
+            await self._follow()
+
+    async def _follow(self) -> None:
+        while True:
+            problem = "the stream ended"
+            try:
+                await self._subscribe()
+            except grpc.aio.AioRpcError as error:
+                problem = f"{error.code().name}: {error.details()}"
+            except (OperatorLostError, OSError) as error:
+                problem = str(error)
+            except Exception:
+                # The top of this task: whatever went wrong, the last good list stays in force and
+                # the operator is dialled again.
+                logger.exception("intake failed")
+                problem = "a bug; the log holds the traceback"
+            self.connected = False
+            self._complain(problem)
+            await self._sleep(self._backoff())
+
+    def _complain(self, problem: str) -> None:
+        """Log the loss of an operator once, not at every dial."""
+        self._metrics.intake_failures.inc()
+        if not self._complained:
+            self._complained = True
+            logger.warning(
+                "operator lost, the last good list stays in force", extra={"problem": problem}
+            )
+
+    def _backoff(self) -> float:
+        limit = self._config.first_backoff * 2.0 ** min(self._failures, 16)
+        self._failures += 1
+        return min(limit, self._config.most_backoff) * self._chance()
+
+    async def _load(self) -> None:
+        """Put the last-known-good list in force, from the file or else from the mounted copy."""
+        places: tuple[tuple[Startup, Path | None], ...] = (
+            ("file", self._config.file),
+            ("mounted", self._config.mounted),
+        )
+        for source, path in places:
+            if path is None:
+                continue
+            try:
+                snapshot = await asyncio.to_thread(intake_file.read, path)
+            except (SnapshotError, OSError) as error:
+                logger.warning(
+                    "last-known-good list not usable",
+                    extra={"path": str(path), "problem": str(error)},
+                )
+                continue
+            if snapshot is not None:
+                self._table.load(snapshot)
+                self.startup = source
+                self._put_in_force()
+                self._written = self._table.changes
+                logger.info("last-known-good list in force", extra={"path": str(path)})
+                return
+
+    async def _keep_file(self, path: Path) -> None:
+        """Write what is in force, when it changed, for ever."""
+        while True:
+            await asyncio.sleep(self._config.write_interval)
+            if not self.is_synced or self._written == self._table.changes:
+                continue
+            changes, snapshot = self._table.changes, self._table.snapshot()
+            try:
+                await asyncio.to_thread(intake_file.write, path, snapshot)
+            except OSError as error:
+                logger.warning(
+                    "last-known-good list not written",
+                    extra={"path": str(path), "problem": str(error)},
+                )
+                continue
+            self._written = changes
+
+    # One stream.
+
+    async def _subscribe(self) -> None:
+        """Follow one operator until its stream ends.
+
+        Raises:
+            OperatorLostError: It went silent, was replaced, or sent us away.
+        """
+        async with self._channel() as channel:
+            outgoing: asyncio.Queue[pb.SubscribeRequest] = asyncio.Queue()
+            outgoing.put_nowait(pb.SubscribeRequest(hello=self._hello()))
+            call = EndpointPushStub(channel).Subscribe(
+                _drain(outgoing), metadata=await asyncio.to_thread(self._metadata)
+            )
+            reporting = asyncio.ensure_future(self._report(outgoing))
+            try:
+                async with aclosing(self._responses(call.read)) as responses:
+                    async for response in responses:
+                        self._take(response, outgoing)
+            finally:
+                reporting.cancel()
+                call.cancel()
+
+    async def _responses(
+        self, read: Callable[[], Awaitable[object]]
+    ) -> AsyncGenerator[pb.PushResponse]:
+        """Yield what the operator says; three silent heartbeats end the stream."""
+        limit = self._config.welcome_deadline
+        while True:
+            try:
+                async with asyncio.timeout(limit):
+                    response = await read()
+            except TimeoutError as error:
+                raise OperatorLostError(f"the operator was silent for {limit} s") from error
+            if not isinstance(response, pb.PushResponse):
+                return
+            self._heard = self._clock()
+            if response.WhichOneof("message") == "welcome":
+                self._meet(response.welcome)
+                limit = 3.0 * response.welcome.heartbeat_interval_ms / 1000.0
+            yield response
+
+    def _meet(self, welcome: pb.Welcome) -> None:
+        refusal = self._table.meet(_epoch(welcome.epoch))
+        if refusal is not None:
+            self._metrics.intake_refusals.labels(refusal.code).inc()
+            raise OperatorLostError(refusal.message)
+        logger.info("operator found", extra={"server": welcome.server, "epoch": self.epoch})
+
+    def _take(
+        self, response: pb.PushResponse, outgoing: asyncio.Queue[pb.SubscribeRequest]
+    ) -> None:
+        """Apply one message and queue its answer."""
+        kind = response.WhichOneof("message")
+        if kind == "update":
+            update = response.update
+            refusal = self._table.update(
+                _key(update.backend),
+                _epoch(update.epoch),
+                update.version,
+                update.content_hash,
+                update.snapshot,
+            )
+            self._settle(refusal)
+            outgoing.put_nowait(
+                self._answer(response.nonce, update.backend, update.version, refusal)
+            )
+        elif kind == "removed":
+            removed = response.removed
+            refusal = self._table.remove(
+                _key(removed.backend), _epoch(removed.epoch), removed.version
+            )
+            self._settle(refusal)
+            outgoing.put_nowait(
+                self._answer(response.nonce, removed.backend, removed.version, refusal)
+            )
+        elif kind == "sync_complete":
+            self._complete(response.sync_complete)
+        elif kind == "go_away":
+            raise OperatorLostError(f"the operator sent us away: {response.go_away.reason}")
+
+    def _complete(self, message: pb.SyncComplete) -> None:
+        self._table.complete(
+            _epoch(message.epoch),
+            [(_key(each.backend), each.version, each.content_hash) for each in message.backends],
+        )
+        self.connected = True
+        self._complained = False
+        self._failures = 0
+        if self.startup == "none":
+            self.startup = "operator"
+        self._put_in_force()
+        logger.info("list complete", extra={"backends": len(message.backends)})
+
+    def _settle(self, refusal: Refusal | None) -> None:
+        """Count an update, and put it in force at once unless the first list is still coming."""
+        if refusal is not None:
+            self._metrics.intake_refusals.labels(refusal.code).inc()
+            logger.warning("update refused", extra={"code": refusal.code})
+            return
+        self._metrics.intake_updates.inc()
+        # Until the list is complete the registry keeps its state: one step at its end instead of
+        # a thousand half lists.
+        if self.connected:
+            self._put_in_force()
+
+    def _put_in_force(self) -> None:
+        if self._applied != self._table.changes:
+            self._applied = self._table.changes
+            self._apply(self._table.snapshot())
+
+    def _answer(
+        self, nonce: int, backend: pb.BackendRef, version: int, refusal: Refusal | None
+    ) -> pb.SubscribeRequest:
+        if refusal is None:
+            return pb.SubscribeRequest(ack=pb.Ack(nonce=nonce, backend=backend, version=version))
+        return pb.SubscribeRequest(
+            nack=pb.Nack(
+                nonce=nonce,
+                backend=backend,
+                code=refusal.code,
+                message=refusal.message,
+                using_version=self._table.version(_key(backend)),
+            )
+        )
+
+    def _hello(self) -> pb.Hello:
+        hello = pb.Hello(
+            router=self._config.router,
+            pod_uid=self._config.pod_uid,
+            process=self._config.process,
+            protocol_versions=[PROTOCOL],
+            held=[
+                pb.HeldBackend(backend=_ref(key), version=version, content_hash=digest)
+                for key, version, digest in self._table.held()
+            ],
+        )
+        if self._table.epoch > (0, 0):
+            created, transitions = self._table.epoch
+            hello.last_epoch.CopyFrom(pb.Epoch(created=created, transitions=transitions))
+        return hello
+
+    async def _report(self, outgoing: asyncio.Queue[pb.SubscribeRequest]) -> None:
+        """Queue a backend's worker health whenever it changed."""
+        told: dict[str, Mapping[str, bool]] = {}
+        while True:
+            await asyncio.sleep(self._config.health_interval)
+            if not self.connected:
+                continue
+            for key, workers in self._health().items():
+                if told.get(key) != workers:
+                    told[key] = dict(workers)
+                    outgoing.put_nowait(pb.SubscribeRequest(health=_health(key, workers.items())))
+
+    @asynccontextmanager
+    async def _channel(self) -> AsyncGenerator[grpc.aio.Channel]:
+        options = [
+            ("grpc.keepalive_time_ms", 20_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            # Only the leader listens: the next address is tried, never two at once.
+            ("grpc.lb_policy_name", "pick_first"),
+        ]
+        if self._config.ca is None:
+            channel = grpc.aio.insecure_channel(self._config.operator, options=options)
+        else:
+            credentials = await asyncio.to_thread(self._credentials)
+            channel = grpc.aio.secure_channel(self._config.operator, credentials, options=options)
+        try:
+            yield channel
+        finally:
+            await channel.close()
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        """Return the TLS material, read anew: certificates are renewed under a running router."""
+        certificate, key = self._config.certificate, self._config.key
+        return grpc.ssl_channel_credentials(
+            root_certificates=self._config.ca.read_bytes() if self._config.ca else None,
+            private_key=key.read_bytes() if key else None,
+            certificate_chain=certificate.read_bytes() if certificate else None,
+        )
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return the token's header; a token is never sent in the clear."""
+        if self._config.token is None or self._config.ca is None:
+            return ()
+        token = self._config.token.read_text("ascii").strip()
+        return (("authorization", f"Bearer {token}"),)
+
+
+async def _drain(
+    outgoing: asyncio.Queue[pb.SubscribeRequest],
+) -> AsyncGenerator[pb.SubscribeRequest]:
+    """Yield what is queued, for as long as the call lives."""
+    while True:
+        yield await outgoing.get()
+
+
+def _health(key: str, workers: Iterable[tuple[str, bool]]) -> pb.HealthReport:
+    found = [pb.WorkerHealth(endpoint_id=name, healthy=healthy) for name, healthy in workers]
+    return pb.HealthReport(backend=_ref(key), workers=found)
+
+
+def _ref(key: str) -> pb.BackendRef:
+    namespace, _, name = key.partition("/")
+    return pb.BackendRef(namespace=namespace, name=name)
+
+
+def _key(ref: pb.BackendRef) -> str:
+    return f"{ref.namespace}/{ref.name}"
+
+
+def _epoch(epoch: pb.Epoch) -> Epoch:
+    return (epoch.created, epoch.transitions)
