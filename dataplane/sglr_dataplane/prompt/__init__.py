@@ -1,0 +1,1 @@
+"""From messages and parameters to token ids and sampling."""

@@ -15,7 +15,7 @@ def rendered(conversation: Conversation, template: ChatTemplate) -> Prompt:
     Raises:
         InvalidRequestError: The messages cannot be prepared, or the model's template offers no
             tools although some are given.
-        TemplateRefusalError: The template refuses the messages.
+        TemplateRefusalError: The template refuses the messages, or makes nothing of them.
     """
     ready = prepared(conversation, template)
     if ready.tools is not None and template.text is not None and not template.reads("tools"):
@@ -37,5 +37,11 @@ def rendered(conversation: Conversation, template: ChatTemplate) -> Prompt:
         # sglang: Mistral's templates want tools without OpenAI's wrapper.
         text = template.render(
             ready.messages, flat(ready.tools), kwargs, add_generation_prompt=start
+        )
+    if not text and not ready.continuation:
+        # sglang 0.5.23 over gRPC: an empty prompt ends the engine's process.
+        raise TemplateRefusalError(
+            "The chat template of this model renders these messages as an empty prompt.",
+            param="messages",
         )
     return Prompt(text, ready.continuation)

@@ -231,6 +231,12 @@ def test_a28_tools_are_not_dropped_by_templates_that_ignore_them() -> None:
     assert caught.value.param == "tools"
 
 
+def test_an_empty_prompt_never_leaves() -> None:
+    """A real engine's process ends on an empty prompt."""
+    with pytest.raises(TemplateRefusalError, match="empty prompt"):
+        rendered(a_conversation(*HI), ChatTemplate("{% if false %}{% endif %}"))
+
+
 @pytest.mark.parametrize(
     ("template", "form"),
     [
