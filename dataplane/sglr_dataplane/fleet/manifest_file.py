@@ -60,13 +60,16 @@ class ManifestFile:
                 changes by swapping a symlink, and a network mount notifies nobody.
         """
         while True:
-            snapshot = await self._newer()
+            snapshot = await self.newer()
             if snapshot is not None:
                 apply(snapshot)
             await asyncio.sleep(interval)
 
-    async def _newer(self) -> Snapshot | None:
-        """Return what the file says if it changed since the last look, and says something new."""
+    async def newer(self) -> Snapshot | None:
+        """Return what the file says if it changed since the last look and says something new.
+
+        None also when it says something wrong: then :attr:`problem` is set and logged.
+        """
         try:
             if await asyncio.to_thread(self._stamp_now) == self._stamp:
                 return None
