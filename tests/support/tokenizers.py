@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,10 @@ REAL = (
     *("gptoss", "mixtral", "mistral_v3", "mistral_tekken", "phi3", "phi4", "glm4", "kimi_k2"),
 )
 """Names of all real tokenizers, see ``scripts/fetch_tokenizers.py``."""
+
+
+VERDICTS = ROOT / ".cache" / "verdicts"
+"""Comparisons of encoders kept between runs; their names say which versions they hold for."""
 
 
 def real_tokenizer(name: str) -> Path:
@@ -40,13 +44,13 @@ def real_tokenizer(name: str) -> Path:
     pytest.skip(reason)
 
 
-@cache
+@lru_cache(maxsize=2)  # the demo's and one real model's: each takes up to 400 MB
 def reference(directory: Path) -> Tokenizer:
     """Return the tokenizers library's reading of *directory*: what the engines use."""
     return Tokenizer.from_file(str(directory / "tokenizer.json"))
 
 
-@cache
+@lru_cache(maxsize=2)
 def vocabulary_of(directory: Path) -> Vocabulary:
     """Return our reading of *directory*."""
     return Vocabulary.from_dir(directory)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from sglr_dataplane.vocab import Vocabulary
 from support.tokenizers import REAL, real_tokenizer, reference, vocabulary_of
+
+
+@pytest.fixture(scope="module", params=REAL)
+def directory(request: pytest.FixtureRequest) -> Path:
+    """Return a real model's tokenizer; all tests of one model run before those of the next."""
+    return real_tokenizer(request.param)
 
 
 def random_ids(rng: random.Random, vocabulary: Vocabulary) -> list[int]:
@@ -21,12 +28,10 @@ def random_ids(rng: random.Random, vocabulary: Vocabulary) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_any_ids_decode_as_the_tokenizer_decodes_them(name: str) -> None:
+def test_any_ids_decode_as_the_tokenizer_decodes_them(directory: Path) -> None:
     """1,000 random sequences, fed in random portions, special tokens shown and hidden."""
-    directory = real_tokenizer(name)
     vocabulary, tokenizer = vocabulary_of(directory), reference(directory)
-    rng = random.Random(name)
+    rng = random.Random(directory.name)
 
     for _ in range(1_000):
         ids = random_ids(rng, vocabulary)
@@ -38,10 +43,8 @@ def test_any_ids_decode_as_the_tokenizer_decodes_them(name: str) -> None:
             assert "".join(piece.text for piece in pieces) == expected, ids
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_ids_and_texts_of_tokens_are_the_tokenizers(name: str) -> None:
+def test_ids_and_texts_of_tokens_are_the_tokenizers(directory: Path) -> None:
     """Size, every added token, and that nothing lies beyond the size."""
-    directory = real_tokenizer(name)
     vocabulary, tokenizer = vocabulary_of(directory), reference(directory)
 
     added = {i: str(token.content) for i, token in tokenizer.get_added_tokens_decoder().items()}
@@ -50,13 +53,11 @@ def test_ids_and_texts_of_tokens_are_the_tokenizers(name: str) -> None:
     assert vocabulary.size == 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_prepared_tokens_say_what_the_tokenizer_says(name: str) -> None:
+def test_prepared_tokens_say_what_the_tokenizer_says(directory: Path) -> None:
     """Each token that has JSON bytes decodes, alone, to what those bytes stand for."""
-    directory = real_tokenizer(name)
     vocabulary, tokenizer = vocabulary_of(directory), reference(directory)
     ids = [i for i, escaped in enumerate(vocabulary.escaped) if escaped is not None]
-    rng = random.Random(name)
+    rng = random.Random(directory.name)
     start = ids[-1]  # so that no leading space is stripped
     ahead = tokenizer.decode([start])
 
