@@ -64,3 +64,19 @@ class RouterMetrics:
             ["result"],
             registry=self.registry,
         )
+        self.intake_updates = Counter(
+            "sglr_intake_updates_total",
+            "Updates and removals of backends that the operator pushed and that were applied.",
+            registry=self.registry,
+        )
+        self.intake_refusals = Counter(
+            "sglr_intake_refusals_total",
+            "Messages of an operator that were refused, by code.",
+            ["code"],
+            registry=self.registry,
+        )
+        self.intake_failures = Counter(
+            "sglr_intake_failures_total",
+            "Push streams that ended or could not be opened.",
+            registry=self.registry,
+        )

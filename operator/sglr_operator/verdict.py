@@ -245,7 +245,7 @@ def _program(rule: str) -> celpy.Runner:
 
 
 def _items(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
+    return value if isinstance(value, list) else ()  # pyright: ignore[reportUnknownVariableType]  # each item is checked by itself
 
 
 def _join(path: str, name: str) -> str:

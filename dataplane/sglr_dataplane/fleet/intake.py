@@ -111,7 +111,7 @@ class Intake:
         self._sleep = sleep
         self._table = Table()
         self._applied = 0
-        self._written = 0
+        self._written: tuple[Epoch, int] | None = None
         self._heard: float | None = None
         self._failures = 0
         self._complained = False
@@ -199,7 +199,7 @@ class Intake:
                 self._table.load(snapshot)
                 self.startup = source
                 self._put_in_force()
-                self._written = self._table.changes
+                self._written = (self._table.epoch, self._table.changes)
                 logger.info("last-known-good list in force", extra={"path": str(path)})
                 return
 
@@ -207,9 +207,10 @@ class Intake:
         """Write what is in force, when it changed, for ever."""
         while True:
             await asyncio.sleep(self._config.write_interval)
-            if not self.is_synced or self._written == self._table.changes:
+            state = (self._table.epoch, self._table.changes)
+            if not self.is_synced or self._written == state:
                 continue
-            changes, snapshot = self._table.changes, self._table.snapshot()
+            snapshot = self._table.snapshot()
             try:
                 await asyncio.to_thread(intake_file.write, path, snapshot)
             except OSError as error:
@@ -218,7 +219,7 @@ class Intake:
                     extra={"path": str(path), "problem": str(error)},
                 )
                 continue
-            self._written = changes
+            self._written = state
 
     # One stream.
 

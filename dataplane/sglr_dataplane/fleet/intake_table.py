@@ -85,7 +85,9 @@ class Table:
         if refusal is not None:
             return refusal
         held = self._held.get(key)
-        if held is not None and (held.epoch, held.version) == (epoch, version):
+        if held is not None and held.hash == digest:
+            # The same content under a new order, as after a change of leaders: nothing to apply.
+            self._held[key] = Held(epoch, version, digest, held.snapshot)
             return None
         try:
             snapshot = msgspec.json.decode(data, type=BackendSnapshot)

@@ -14,7 +14,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -25,29 +24,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _EndpointState:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _EndpointStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EndpointState.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    ENDPOINT_STATE_UNSPECIFIED: _EndpointState.ValueType  # 0
-    """A state this reader does not know counts as UNREADY."""
-    ENDPOINT_STATE_READY: _EndpointState.ValueType  # 1
-    ENDPOINT_STATE_DRAINING: _EndpointState.ValueType  # 2
-    """Finishes its streams, takes new ones only when nothing else is left."""
-    ENDPOINT_STATE_UNREADY: _EndpointState.ValueType  # 3
-
-class EndpointState(_EndpointState, metaclass=_EndpointStateEnumTypeWrapper): ...
-
-ENDPOINT_STATE_UNSPECIFIED: EndpointState.ValueType  # 0
-"""A state this reader does not know counts as UNREADY."""
-ENDPOINT_STATE_READY: EndpointState.ValueType  # 1
-ENDPOINT_STATE_DRAINING: EndpointState.ValueType  # 2
-"""Finishes its streams, takes new ones only when nothing else is left."""
-ENDPOINT_STATE_UNREADY: EndpointState.ValueType  # 3
-Global___EndpointState: _TypeAlias = EndpointState  # noqa: Y015
 
 @_typing.final
 class Epoch(_message.Message):
@@ -276,7 +252,7 @@ Global___Nack: _TypeAlias = Nack  # noqa: Y015
 
 @_typing.final
 class HealthReport(_message.Message):
-    """Worker health as this router sees it: only what changed, at most once in 5 s per backend."""
+    """Every worker of one backend as this router sees it; sent when one changed, at most once in 5 s."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -409,93 +385,38 @@ class BackendUpdate(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BACKEND_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
-    SPEC_FIELD_NUMBER: _builtins.int
-    ENDPOINTS_FIELD_NUMBER: _builtins.int
-    uid: _builtins.str
-    """metadata.uid and metadata.generation of the object."""
-    generation: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     content_hash: _builtins.str
-    """Changes exactly when spec or endpoints change."""
-    spec: _builtins.bytes
-    """The object's spec, as JSON: the same text a router reads from a manifest in file mode."""
+    """Changes exactly when the backend's spec or endpoints change."""
+    snapshot: _builtins.bytes
+    """A sglr_proto.snapshot.BackendSnapshot as canonical JSON: the object's spec, as a router reads it
+    from a manifest in file mode, and all of its endpoints. One codec serves the stream, the
+    last-known-good file and the debug pages.
+    """
     @_builtins.property
     def backend(self) -> Global___BackendRef: ...
     @_builtins.property
     def epoch(self) -> Global___Epoch: ...
-    @_builtins.property
-    def endpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]: ...
     def __init__(
         self,
         *,
         backend: Global___BackendRef | None = ...,
-        uid: _builtins.str = ...,
-        generation: _builtins.int = ...,
         epoch: Global___Epoch | None = ...,
         version: _builtins.int = ...,
         content_hash: _builtins.str = ...,
-        spec: _builtins.bytes = ...,
-        endpoints: _abc.Iterable[Global___Endpoint] | None = ...,
+        snapshot: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "epoch", b"epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "content_hash", b"content_hash", "endpoints", b"endpoints", "epoch", b"epoch", "generation", b"generation", "spec", b"spec", "uid", b"uid", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "content_hash", b"content_hash", "epoch", b"epoch", "snapshot", b"snapshot", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BackendUpdate: _TypeAlias = BackendUpdate  # noqa: Y015
-
-@_typing.final
-class Endpoint(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ID_FIELD_NUMBER: _builtins.int
-    HOST_FIELD_NUMBER: _builtins.int
-    PORT_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    ZONE_FIELD_NUMBER: _builtins.int
-    NODE_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    POD_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    """Pod UID and port, or host and port of a static endpoint. An address that comes back with
-    another id is another worker.
-    """
-    host: _builtins.str
-    port: _builtins.int
-    state: Global___EndpointState.ValueType
-    zone: _builtins.str
-    node: _builtins.str
-    incarnation: _builtins.str
-    """Changes when another process answers at the same address (a container restart): connections
-    to it are made anew.
-    """
-    pod: _builtins.str
-    """The pod's name; for people."""
-    def __init__(
-        self,
-        *,
-        id: _builtins.str = ...,
-        host: _builtins.str = ...,
-        port: _builtins.int = ...,
-        state: Global___EndpointState.ValueType = ...,
-        zone: _builtins.str = ...,
-        node: _builtins.str = ...,
-        incarnation: _builtins.str = ...,
-        pod: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "id", b"id", "incarnation", b"incarnation", "node", b"node", "pod", b"pod", "port", b"port", "state", b"state", "zone", b"zone"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Endpoint: _TypeAlias = Endpoint  # noqa: Y015
 
 @_typing.final
 class BackendRemoved(_message.Message):
@@ -527,7 +448,11 @@ Global___BackendRemoved: _TypeAlias = BackendRemoved  # noqa: Y015
 
 @_typing.final
 class SyncComplete(_message.Message):
-    """These backends, and no others, exist. Sent only when the operator has read all of them."""
+    """These backends, and no others, exist. Sent only when the operator has read all of them.
+
+    A backend with an empty content_hash exists, but the operator has no usable spec of it (it was
+    made invalid while no operator ran): the router keeps what it has.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
