@@ -83,14 +83,15 @@ def actions(answer: Answer, play: Play, writer: Writer, token_delay: float) -> I
     due = _Incidents(play.incidents)
     pauses = _pauses(play, token_delay)
     spoken: list[int] = []
-    for sent, chunk in enumerate(_streamed(answer, play)):
+    streamed = _streamed(answer, play)
+    for sent, chunk in enumerate(streamed):
         yield Wait(next(pauses))
         yield from due.at(sent)
         spoken += chunk
         if writer.request.stream:
             told = Told(len(spoken) + play.count_offset, first=sent == 0)
             yield Emit(writer.chunk(spoken if play.cumulative else chunk, told))
-    if not spoken:
+    if not streamed:
         yield Wait(next(pauses))
     yield from due.before_complete()
     if play.complete != "missing":

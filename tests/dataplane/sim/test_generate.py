@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import grpc
@@ -127,6 +128,20 @@ async def test_a_client_that_goes_is_recorded_and_its_run_ended() -> None:
         assert not worker.scheduler.running
 
 
+async def test_a_client_that_goes_ends_all_its_choices() -> None:
+    """n=2: one cancel is recorded, and neither choice goes on."""
+    async with sim_worker(playing(SLOW)) as worker, connected(worker.address) as client:
+        call = client.stub.Generate(a_request("gone", n=2), timeout=LIMIT)
+        await call.read()
+        running = sorted(run.rid for run in worker.scheduler.running)
+        call.cancel()
+        await worker.wait_for_cancel("gone")
+
+        assert running == ["gone-0", "gone-1"]
+        assert worker.cancelled == ["gone"]
+        assert not worker.scheduler.running
+
+
 async def test_a_client_that_goes_before_the_first_token_is_recorded() -> None:
     """Also while nothing has been sent yet."""
     silent = playing(Play(ids=(1,), first_delay="20s"))
@@ -201,19 +216,17 @@ async def test_a_prompt_seen_before_is_cached_but_for_its_last_token() -> None:
 
 
 async def test_more_than_five_thousand_messages_a_second() -> None:
-    """A worker that is slower than what it tests would be measured instead of it."""
-    loop = asyncio.get_running_loop()
-    count = 4000
-    rates = []
-    async with (
-        sim_worker(playing(Play(ids=tuple(range(count))))) as worker,
-        connected(worker.address) as client,
-    ):
-        for number in range(3):
-            began = loop.time()
-            received = len(await client.generate(a_request(f"r{number}")))
-            rates.append(received / (loop.time() - began))
-            assert received == count + 1
+    """A worker that is slower than what it tests would be measured instead of it.
 
-    # The client's share is in it, and the machine may be busy: the best of three counts.
-    assert max(rates) > 5000
+    Counted in processor seconds, the client's share included, so that a busy machine is no matter.
+    """
+    count = 4000
+    many = playing(Play(ids=tuple(range(count))))
+    async with sim_worker(many) as worker, connected(worker.address) as client:
+        await client.generate(a_request("warm"))
+        began = time.process_time()
+        received = len(await client.generate(a_request("measured")))
+        took = time.process_time() - began
+
+    assert received == count + 1
+    assert received / took > 5000

@@ -130,6 +130,7 @@ def test_pauses() -> None:
     assert pauses(Play(ids=(1, 2, 3), delays=("1s", "2s"), delay="3s")) == [1.0, 2.0, 3.0]
     assert pauses(Play(ids=(1, 2)), token_delay=0.5) == [0.0, 0.5]
     assert pauses(Play(ids=(1, 2), complete="only", first_delay="1s")) == [1.0]
+    assert pauses(Play(ids=(), first_delay="1s")) == [1.0]
 
 
 @pytest.mark.parametrize(
