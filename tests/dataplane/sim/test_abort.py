@@ -31,7 +31,7 @@ async def running(worker: SimWorker, count: int) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_aborted_stream_stays_open_for_ever(stream: bool) -> None:  # noqa: FBT001  # pytest gives it
+async def test_an_aborted_stream_stays_open_for_ever(*, stream: bool) -> None:
     """Abort ends the generation, and neither a message nor an end follows."""
     async with sim_worker(SLOW) as worker, connected(worker.address) as client:
         hanging = asyncio.create_task(client.partial(a_request("r1", stream=stream), limit=1.0))
