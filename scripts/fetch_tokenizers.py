@@ -142,9 +142,8 @@ class Source:
 
 
 def _rename(document: Json, settings: Json, names: Mapping[int, str]) -> None:
-    vocab = document["model"]["vocab"]
-    for text in [text for text, token_id in vocab.items() if token_id in names]:
-        vocab[names[vocab[text]]] = vocab.pop(text)
+    model = document["model"]
+    model["vocab"] = {names.get(i, text): i for text, i in model["vocab"].items()}
     for token in document["added_tokens"]:
         token["content"] = names.get(token["id"], token["content"])
     for token_id, token in settings.get("added_tokens_decoder", {}).items():
