@@ -6,6 +6,7 @@ what has no header is content.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -45,6 +46,8 @@ class Channels:
     """What begins a message although the one before did not end."""
     route: Callable[[str, str], Route]
     """(header, the marker that ended it) → where the body goes."""
+    header: re.Pattern[str]
+    """A header, or the beginning of one: what the text may end in and still be markup."""
     first: tuple[str, ...] = ()
     """What an answer may begin with when the prompt ended inside the header."""
 
@@ -98,9 +101,11 @@ class ChannelReader:
         source, channels = self.source, self.channels
         stops = (*channels.header_ends, *channels.ends, *channels.stops)
         _, found = yield from source.text_until(*stops)
-        if found not in channels.header_ends:
-            return
         header = source.recorded()
+        if found not in channels.header_ends:
+            if not channels.header.fullmatch(header):
+                self.sink.text(header)
+            return
         yield from source.expect(found)
         source.forget()
         yield from self._body(channels.route(header, found))

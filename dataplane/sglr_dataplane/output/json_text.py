@@ -211,17 +211,23 @@ def _said(raw: str) -> str:
 
 
 def expect_string(source: Source) -> Reading[str]:
-    """Read a JSON string and return what it says.
+    """Read a JSON string of one line, a key or a name, and return what it says.
 
     Raises:
-        MismatchError: No whole JSON string comes next.
+        MismatchError: No whole JSON string comes next, or none that ends in its line.
     """
     if (yield from source.peek()) != '"':
         raise MismatchError
-    _, said = yield from json_string(source)
-    if said is None:
-        raise MismatchError
-    return said
+    scanner = JsonScanner()
+    while True:
+        text, at = source.unread()
+        end = scanner.scan(text, at)
+        line_end = text.find("\n", at, end)
+        source.take(end if line_end < 0 else line_end)
+        if scanner.done and scanner.valid and line_end < 0:
+            return _said(scanner.drain())
+        if scanner.done or line_end >= 0 or not (yield from source.more()):
+            raise MismatchError
 
 
 def is_json_object(text: str) -> bool:

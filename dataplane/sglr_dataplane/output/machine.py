@@ -7,12 +7,13 @@ soon as that is certain, and never raises for model text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sglr_dataplane.output.bodies import Body
 from sglr_dataplane.output.channels import ChannelReader, Channels
+from sglr_dataplane.output.deltas import Delta
 from sglr_dataplane.output.sink import Calls, Sink
 from sglr_dataplane.output.source import Markers, MismatchError, Reading, Source, TextPiece
 
@@ -71,7 +72,17 @@ class Grammar:
 class Machine:
     """Reads one choice by a grammar; pieces in, recognised things into a sink."""
 
-    __slots__ = ("_calls", "_grammar", "_last", "_running", "_sink", "_source", "_start")
+    __slots__ = (
+        "_calls",
+        "_grammar",
+        "_last",
+        "_running",
+        "_sink",
+        "_source",
+        "_start",
+        "_thinks",
+        "_waiting",
+    )
 
     def __init__(
         self, source: Source, sink: Sink, calls: Calls, grammar: Grammar, start: Start
@@ -82,7 +93,25 @@ class Machine:
         self._grammar = grammar
         self._start: Start = start if grammar.thought_closes else "off"
         self._last = "\n"
+        self._waiting: Markers | None = None
+        self._thinks = False
         self._running: Reading[None] | None = self._read()
+
+    def plainly(self, text: str) -> Delta | None:
+        """Return the one delta that ordinary *text* is, if nothing else is possible.
+
+        Most text is in the middle of an answer or a thought, far from any marker; then this gives
+        what ``push`` would, without its cost. None when *text* needs reading; nothing was done.
+        """
+        waiting = self._waiting
+        if not text or waiting is None or self._source.has_unread or waiting.may_begin_in(text):
+            return None
+        if self._thinks:
+            return self._sink.plain_reasoning(text)
+        delta = self._sink.plain_text(text)
+        if delta is not None:
+            self._last = text[-1]
+        return delta
 
     def push(self, pieces: Sequence[TextPiece]) -> None:
         """Read *pieces*."""
@@ -147,7 +176,8 @@ class Machine:
         """Read reasoning up to what ends it; return whether it goes on."""
         openers = [o for o in self._grammar.openers if o.where == "anywhere"]
         wanted = self._markers(self._grammar.thought_closes, openers)
-        while (marker := (yield from self._source.until(wanted, self._think_text))) is not None:
+        self._thinks = True
+        while (marker := (yield from self._until(wanted, self._think_text))) is not None:
             if marker in self._grammar.thought_closes:
                 self._skip(marker)
                 return False
@@ -168,7 +198,8 @@ class Machine:
         wraps = [m for wrapper in self._grammar.wrappers for m in (wrapper.opens, wrapper.closes)]
         wraps += self._grammar.drops
         wanted = self._markers(tuple(wraps), openers)
-        while (marker := (yield from self._source.until(wanted, self._text))) is not None:
+        self._thinks = False
+        while (marker := (yield from self._until(wanted, self._text))) is not None:
             if marker in wraps:
                 yield from self._wrapper(marker)
                 continue
@@ -180,6 +211,13 @@ class Machine:
             else:
                 self._text(self._source.recorded())
         return False
+
+    def _until(self, wanted: Markers, emit: Callable[[str], None]) -> Reading[str | None]:
+        """Give text to *emit* up to the next of *wanted*; meanwhile text may pass plainly."""
+        self._waiting = wanted
+        marker = yield from self._source.until(wanted, emit)
+        self._waiting = None
+        return marker
 
     def _bare_opener(self) -> Reading[Opener | None]:
         """Return the opener that stands at the very start of the answer, after whitespace."""

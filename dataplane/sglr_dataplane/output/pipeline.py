@@ -99,10 +99,15 @@ class Pipeline:
         """Return what *chunk* tells the client; the last delta of a choice is ``Finished``."""
         if self.finished:
             return []
-        pieces = list(self._decoder.feed(self._kept_ids(chunk)))
-        if chunk.finish is not None:
-            pieces += self._decoder.flush()
-        shown = [p for p in pieces if p.token_id not in self._hidden or p.text in self._read]
+        if chunk.finish is None:
+            pieces = self._decoder.feed(chunk.token_ids)
+            if len(pieces) == 1 and pieces[0].token_id is None and self._stop.is_idle:
+                delta = self._machine.plainly(pieces[0].text)
+                if delta is not None:
+                    return [delta]
+        else:
+            pieces = [*self._decoder.feed(self._kept_ids(chunk)), *self._decoder.flush()]
+        shown = [p for p in pieces if p.token_id not in self._hidden or self._reads(p)]
         text = self._stop.feed(shown)
         if text:
             self._machine.push(text)
@@ -121,6 +126,10 @@ class Pipeline:
         if self._trim and isinstance(matched, int) and ids and ids[-1] == matched:
             return ids[:-1]
         return ids
+
+    def _reads(self, piece: TextPiece) -> bool:
+        """Return whether *piece* is a marker, or the part of one that is a token."""
+        return any(piece.text in marker for marker in self._read)
 
     def _finish(self, rest: Sequence[TextPiece]) -> None:
         if rest:

@@ -71,6 +71,19 @@ class Sink:
             self._thought = True
         self._deltas.append(Reasoning(text))
 
+    def plain_text(self, text: str) -> Text | None:
+        """Return the delta of *text* if no whitespace has to be decided; None else, undone."""
+        if self._deltas or (
+            self._holds and (self._trailing or self._after_block or text[-1] in WHITESPACE)
+        ):
+            return None
+        self._spoke = True
+        return Text(text)
+
+    def plain_reasoning(self, text: str) -> Reasoning | None:
+        """Return the delta of *text* once thinking has begun; None else, and nothing is done."""
+        return Reasoning(text) if self._thought and not self._deltas else None
+
     def drop_space(self) -> None:
         """Drop the run of whitespace that came last: markup stands around it."""
         self._trailing.clear()
@@ -138,6 +151,7 @@ class Calls:
         "_has_arguments",
         "_held",
         "_ids",
+        "_is_open",
         "_pending",
         "_sink",
         "_source",
@@ -155,6 +169,7 @@ class Calls:
         self._ids = ids
         self._pending: tuple[str, str | None] | None = None
         self._has_arguments = False
+        self._is_open = False
         self._before: tuple[int, int] | None = None
         self._held: list[CallStart | CallArguments] = []
         self.count = 0
@@ -175,12 +190,17 @@ class Calls:
         """The name is final; *model_id* is the id the model wrote, if it did."""
         self._pending = (name, model_id)
 
+    def unname(self) -> None:
+        """The name does not suffice any more: it takes arguments to make it a call."""
+        self._pending = None
+
     def open(self) -> None:
         """The block is a call."""
         if self._pending is None:
             return
         name, model_id = self._pending
         self._pending = None
+        self._is_open = True
         self._has_arguments = False
         self._send(CallStart(self.count, self._ids(self.count, name, model_id), name))
         self.count += 1
@@ -196,6 +216,7 @@ class Calls:
         self.open()
         if complete and not self._has_arguments:
             self.arguments("{}")
+        self._is_open = False
         self.complete += complete
         self.settle()
 
@@ -222,9 +243,12 @@ class Calls:
             self.count, self.complete = self._before
             self._held.clear()
             self._before = None
-        elif truncated and self._pending is not None:
+        elif truncated:
             self.open()
+            if self._is_open:  # what is left is the beginning of the call's next marker
+                self.settle()
         self._pending = None
+        self._is_open = False
 
     def _send(self, delta: CallStart | CallArguments) -> None:
         if self._before is not None:

@@ -80,8 +80,14 @@ class Markers:
         marker = hit.group()
         return marker if marker not in self._atomic or atoms.get(at) == marker else None
 
+    def may_begin_in(self, text: str) -> bool:
+        """Return whether a marker may begin in *text*, which is no token by itself."""
+        return self._firsts.search(text) is not None
+
     def begins(self, text: str, at: int) -> bool:
         """Return whether all that stands from *at* on is the beginning of a longer marker."""
+        if len(text) - at >= self._longest:
+            return False
         rest = text[at:]
         return any(len(rest) < len(m) and m.startswith(rest) for m in self._plain)
 
@@ -135,6 +141,11 @@ class Source:
         self._text = "".join(parts)
         self._at = 0
         self.work += length
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether text is at hand that was not read yet."""
+        return self._at < len(self._text)
 
     def unread(self) -> tuple[str, int]:
         """Return the text at hand and the offset from which it is unread."""

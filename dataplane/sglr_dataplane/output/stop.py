@@ -36,6 +36,11 @@ class StopMatcher:
         self.matched: str | None = None
         """The stop string that ended the text."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no stop string to look for."""
+        return not self._tables
+
     def feed(self, pieces: Sequence[TextPiece]) -> Sequence[TextPiece]:
         """Return the pieces that are surely before any stop string; nothing after a match."""
         if not self._tables:

@@ -56,10 +56,15 @@ class BraceCalls:
                 calls.close(complete=False)
                 return
             yield from source.space()
-            yield from source.literal(",")
+            if (yield from source.literal(",")) is None and (yield from source.more()):
+                yield from self._expect_end(source)
         yield from source.space()
         if (yield from source.literal(*self.closers)) is not None:
             calls.settle()
+
+    def _expect_end(self, source: Source) -> Reading[None]:
+        if (yield from source.ahead("}")) is None:
+            raise MismatchError
 
     def _key(self, source: Source) -> Reading[str | None]:
         """Read a key and its colon; return None when the text ended before it."""

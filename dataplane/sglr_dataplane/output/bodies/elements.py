@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from sglr_dataplane.output.arguments import Arguments
-from sglr_dataplane.output.bodies.tagged import attribute
+from sglr_dataplane.output.bodies.tagged import Tag
 from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 from sglr_dataplane.output.values import STRING, json_of, kinds_of_property, quoted
@@ -42,7 +42,7 @@ class ElementCalls:
             yield from source.space()
             found = yield from source.literal(opens, *self.closers)
             if found == opens:
-                yield from self._call(source, calls)
+                yield from self._call(opens, source, calls)
                 continue
             if found is not None:
                 calls.settle()
@@ -50,12 +50,10 @@ class ElementCalls:
                 raise MismatchError
             return
 
-    def _call(self, source: Source, calls: Calls) -> Reading[None]:
+    def _call(self, opens: str, source: Source, calls: Calls) -> Reading[None]:
         text, _ = yield from source.text_until(">", "\n")
         yield from source.expect(">")
-        name = attribute(text, "name")
-        if not name:
-            raise MismatchError
+        name = Tag(opens, "").name_in(text)
         calls.named(name)
         calls.open()
         parameters = calls.parameters(name)

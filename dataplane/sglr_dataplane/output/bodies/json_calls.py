@@ -86,7 +86,17 @@ class JsonCalls:
 class JsonCall:
     """One call's object, after its ``{``, at work."""
 
-    __slots__ = ("_calls", "_done", "_form", "_held", "_name", "_opened", "_source", "_whole")
+    __slots__ = (
+        "_calls",
+        "_done",
+        "_form",
+        "_held",
+        "_name",
+        "_opened",
+        "_source",
+        "_strange",
+        "_whole",
+    )
 
     def __init__(self, source: Source, calls: Calls, form: JsonCalls) -> None:
         self._source = source
@@ -97,6 +107,7 @@ class JsonCall:
         self._whole = True
         self._done = False
         self._opened = False
+        self._strange = False
 
     def read(self) -> Reading[None]:
         """Read the members; open the call when its name and its arguments' start are known."""
@@ -104,7 +115,8 @@ class JsonCall:
         if self._name is None:
             raise MismatchError
         if not self._done:
-            if self._form.strict and not self._calls.declares(self._name):
+            is_sure = not self._form.strict or self._calls.declares(self._name)
+            if self._strange or not is_sure:
                 raise MismatchError  # a name and no arguments may as well be an answer
             self._send_held()
         self._calls.settle()
@@ -155,9 +167,13 @@ class JsonCall:
                 self._send_held()
         elif key in ARGUMENTS and not self._done and not self._held:
             yield from self._arguments(sign)
-        elif self._form.strict and key not in ASIDE:
-            raise MismatchError
         else:
+            if key not in ASIDE and not self._done:
+                # What has no place in a call is not lost: it is one only if arguments follow.
+                self._strange = True
+                self._calls.unname()
+                if self._form.strict:
+                    raise MismatchError
             yield from self._form.notation.value(source, lambda _: None, self._form.closers)
 
     def _arguments(self, sign: str) -> Reading[None]:

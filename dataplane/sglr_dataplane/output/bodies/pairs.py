@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sglr_dataplane.output.arguments import Arguments
@@ -11,6 +12,7 @@ from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 from sglr_dataplane.output.values import Kinds
 
+_KEY = re.compile(r"[^<\n]")
 _BREAK = "\\n"  # some checkpoints write the two characters instead of the line break
 
 
@@ -98,15 +100,11 @@ class PairCalls:
     def _pair(self, source: Source, arguments: Arguments) -> Reading[bool]:
         """Read a key and its value; return False when the text ended in them."""
         yield from source.expect(self.key[0])
-        key, _ = yield from source.text_until(self.key[1], self.value[0], self.closes)
-        if (yield from source.literal(self.key[1])) is None and not (yield from source.more()):
-            arguments.close(complete=False)
-            return False
+        key = yield from source.run(_KEY)
+        yield from source.literal(self.key[1])
         yield from self._gap(source)
         kinds = yield from self._kinds(source)
-        if (yield from source.literal(self.value[0])) is None:
-            arguments.close(complete=False)
-            raise MismatchError
+        yield from source.expect(self.value[0])
         arguments.begin(key.strip(), kinds)
         ends = (self.value[1], self.key[0], self.closes, *self.closers)
         if (yield from source.until(source.markers(*ends), arguments.add)) is None:

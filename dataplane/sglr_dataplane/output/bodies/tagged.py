@@ -11,6 +11,7 @@ from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 from sglr_dataplane.output.values import STRING, Kinds
 
+_NAME = re.compile(r"[^<>\"'\s]+")
 _CDATA = "<![CDATA["
 _CDATA_END = "]]>"
 
@@ -34,7 +35,7 @@ class Tag:
             MismatchError: It carries none.
         """
         found = attribute(attributes, self.name) if self.name else attributes.strip(" \t\"'/")
-        if not found or "<" in found:
+        if not found or not _NAME.fullmatch(found):
             raise MismatchError
         return found
 

@@ -48,6 +48,10 @@ _HARMONY = Channels(
         *(f"<|channel|>{channel}" for channel in ("analysis", "commentary", "final")),
     ),
     route=harmony_route,
+    header=re.compile(
+        r"(?:<\|start\|>)?\s*\w*\s*(?:to=\S*)?\s*"
+        r"(?:<\|channel\|>\s*\w*)?\s*(?:to=[^\s<]*)?\s*(?:<\|constrain\|>)?\s*\w*"
+    ),
     first=(" to=", "to="),
 )
 _INKLING = Channels(
@@ -62,6 +66,7 @@ _INKLING = Channels(
     stops=(),
     restarts=("<|message_model|>",),
     route=inkling_route,
+    header=re.compile(r"<\|message_model\|>\s*[\w.:/-]*"),
 )
 
 TOOLS = (
