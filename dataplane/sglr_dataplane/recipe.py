@@ -12,6 +12,7 @@ from typing import Final
 from sglr_dataplane.errors import TokenizerUnavailableError, UnknownModelError
 from sglr_dataplane.output.detect import detect
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
+from sglr_dataplane.output.thinking import reasoning_start
 from sglr_dataplane.prompt.conversation import Conversation
 from sglr_dataplane.prompt.rendering import rendered
 from sglr_dataplane.prompt.template import BrokenTemplateError, ChatTemplate
@@ -53,6 +54,10 @@ class Recipe:
     def vocabulary(self) -> Vocabulary:
         """The tokens of the model, by id."""
         return self.tokenizer.vocabulary
+
+    def thinks_after(self, prompt: PromptIds) -> bool:
+        """Return whether the answer to *prompt* begins inside reasoning."""
+        return reasoning_start(prompt.text, self.reasoning_format) == "inside"
 
     async def prompt(self, conversation: Conversation, size: int) -> PromptIds:
         """Return the prompt of *conversation*, in a thread when it may take a millisecond or more.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import pytest
-from grpc_health.v1 import (  # type: ignore[import-untyped]  # it ships without stubs
+from grpc_health.v1 import (
     health_pb2,
     health_pb2_grpc,
 )
@@ -56,7 +56,7 @@ class SimClient:
 
     async def is_serving(self, service: str = ENGINE) -> bool:
         """Return whether health says SERVING for *service*."""
-        answer = await self._health.Check(
+        answer = await self._health.Check(  # type: ignore[attr-defined]  # the stubs leave the methods out
             health_pb2.HealthCheckRequest(service=service), timeout=LIMIT
         )
         serving: bool = answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -64,7 +64,8 @@ class SimClient:
 
     async def watch(self, service: str = ENGINE) -> list[int]:
         """Return every status a Watch sends until it ends."""
-        call = self._health.Watch(health_pb2.HealthCheckRequest(service=service), timeout=LIMIT)
+        asked = health_pb2.HealthCheckRequest(service=service)
+        call = self._health.Watch(asked, timeout=LIMIT)  # type: ignore[attr-defined]  # same
         return [answer.status async for answer in call]
 
 

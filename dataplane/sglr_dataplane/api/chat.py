@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.answer import Answer, pipelines_for
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.replies import chat_completion, usage_object
 from sglr_dataplane.api.schema import ChatRequest, decode_chat
 from sglr_dataplane.api.sse import ChatFrames
-from sglr_dataplane.errors import ContextLengthExceededError, RouterError
+from sglr_dataplane.errors import RouterError
 from sglr_dataplane.job import Job, new_job_id
 from sglr_dataplane.output.collect import collect
-from sglr_dataplane.prompt.sampling import sampling_of
+from sglr_dataplane.prompt.length import check_length
+from sglr_dataplane.prompt.sampling import defaults_of, sampling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from sglr_dataplane.metrics import RouterMetrics
     from sglr_dataplane.output.deltas import Delta
     from sglr_dataplane.recipe import PromptIds, Recipe, Recipes
+
+_DECODE_IN_THREAD_ABOVE: Final = 500_000
+"""Bytes: decoding holds the event loop for half a millisecond up to here."""
 
 
 class ChatCompletions:
@@ -62,9 +67,11 @@ class ChatCompletions:
         """
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
-        request = decode_chat(body)
+        request = await self._decoded(body)
         recipe = self._recipes.find(request.model)
         exchange.note(model=request.model, stream=request.stream)
+        if request.seed is not None:
+            exchange.warn("seed has no effect: SGLang's gRPC interface has no field for it")
         async with exchange.while_connected():
             prompt = await recipe.prompt(request.conversation, len(body))
             job = self._job(request, recipe, prompt)
@@ -77,24 +84,32 @@ class ChatCompletions:
                 await send_answer(exchange, request, answer)
                 self._observe_tokens(exchange, request, answer)
 
+    async def _decoded(self, body: bytes) -> ChatRequest:
+        if len(body) <= _DECODE_IN_THREAD_ABOVE:
+            return decode_chat(body)
+        return await asyncio.to_thread(decode_chat, body)
+
     def _job(self, request: ChatRequest, recipe: Recipe, prompt: PromptIds) -> Job:
-        limit = self._registry.max_prompt_tokens(recipe.backend_key)
-        if limit is not None and len(prompt.ids) > limit:
-            raise ContextLengthExceededError(
-                f"This model's maximum context length is {limit} tokens. However, your messages "
-                f"resulted in {len(prompt.ids)} tokens. Please reduce the length of the messages.",
-                param="messages",
-            )
+        facts = self._registry.facts(recipe.backend_key)
+        sampling = sampling_of(
+            request.sampling,
+            vocab_size=recipe.vocabulary.size,
+            defaults=defaults_of(facts.default_sampling_params if facts else ""),
+            constraint=request.constraint,
+        )
+        check_length(
+            len(prompt.ids),
+            sampling.max_new_tokens,
+            longest_prompt=self._registry.max_prompt_tokens(recipe.backend_key),
+            context=facts.context_length if facts else None,
+        )
         return Job(
             id=new_job_id(),
             model=request.model,
             input_ids=prompt.ids,
-            sampling=sampling_of(
-                request.sampling,
-                vocab_size=recipe.vocabulary.size,
-                constraint=request.constraint,
-            ),
+            sampling=sampling,
             stream=request.stream,
+            require_reasoning=request.constraint is not None and recipe.thinks_after(prompt),
         )
 
     async def _send_whole(self, exchange: Exchange, request: ChatRequest, answer: Answer) -> None:

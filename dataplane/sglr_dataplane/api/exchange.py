@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+_DISCARD_SECONDS: Final = 10.0
 _JSON: Final = [(b"content-type", b"application/json")]
 _SSE: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -38,6 +39,7 @@ class Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
+        self._headers: list[tuple[bytes, bytes]] = []
         self.arrived: float = scope["state"]["arrived"]
         """The reading of the access clock when the request came, in seconds."""
 
@@ -48,6 +50,10 @@ class Exchange:
     def note_failure(self, code: str | None) -> None:
         """Count the request as failed with *code*, although its status may already be sent."""
         self._scope["state"]["failure"] = code
+
+    def warn(self, sentence: str) -> None:
+        """Tell the client in a header what of its request had no effect."""
+        self._headers.append((b"x-sglr-warning", sentence.encode("ascii")))
 
     async def body(self, limit: int) -> bytes:
         """Return the request's body.
@@ -60,18 +66,40 @@ class Exchange:
         headers = dict(self._scope["headers"])
         _check_media_type(headers)
         declared = headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > limit:
-            raise _too_large(limit)
-        body = bytearray()
-        while True:
+        pieces: list[bytes] = []
+        size = int(declared) if declared.isdigit() else 0
+        if size <= limit:
+            size = 0
+            async for piece in self._pieces():
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit:
+                    break
+            else:
+                return b"".join(pieces)
+        await self._discard()
+        raise RequestTooLargeError(
+            f"The request body is larger than the {limit} bytes this router accepts."
+        )
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes."""
+        more = True
+        while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
-            body += message.get("body", b"")
-            if len(body) > limit:
-                raise _too_large(limit)
-            if not message.get("more_body", False):
-                return bytes(body)
+            more = message.get("more_body", False)
+            yield message.get("body", b"")
+
+    async def _discard(self) -> None:
+        """Read what is left of the body and drop it, for a while.
+
+        A client that is still sending when the connection closes loses the answer to a reset.
+        """
+        with anyio.move_on_after(_DISCARD_SECONDS):
+            async for _ in self._pieces():
+                pass
 
     @asynccontextmanager
     async def while_connected(self) -> AsyncIterator[None]:
@@ -100,13 +128,19 @@ class Exchange:
         body = orjson.dumps(content)
         length = (b"content-length", str(len(body)).encode())
         await self._send(
-            {"type": "http.response.start", "status": 200, "headers": [*_JSON, length]}
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [*_JSON, length, *self._headers],
+            }
         )
         await self._send({"type": "http.response.body", "body": body})
 
     async def start_events(self) -> None:
         """Answer 200 with the headers of an event stream."""
-        await self._send({"type": "http.response.start", "status": 200, "headers": list(_SSE)})
+        await self._send(
+            {"type": "http.response.start", "status": 200, "headers": [*_SSE, *self._headers]}
+        )
 
     async def send_events(self, frames: bytes) -> None:
         """Send *frames* at once; waits while the client does not read."""
@@ -134,9 +168,3 @@ def _check_media_type(headers: dict[bytes, bytes]) -> None:
     declared_length = headers.get(b"content-length")
     if declared_length is not None and not declared_length.isdigit():
         raise InvalidRequestError("Content-Length is not a number.")
-
-
-def _too_large(limit: int) -> RequestTooLargeError:
-    return RequestTooLargeError(
-        f"The request body is larger than the {limit} bytes this router accepts."
-    )

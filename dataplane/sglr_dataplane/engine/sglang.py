@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 from grpc import aio
-from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]  # ships no types
+from grpc_health.v1 import health_pb2
 
 from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.engine.deadlines import Deadlines

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from grpc_health.v1 import (  # type: ignore[import-untyped]  # it ships without stubs
+from grpc_health.v1 import (
     health_pb2,
     health_pb2_grpc,
 )
@@ -48,7 +48,7 @@ class Health:
         return self._serving[service] and not (service == ENGINE and self._is_stuck())
 
 
-class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # untyped base
+class HealthServicer(health_pb2_grpc.HealthServicer):
     """Answers for one Health."""
 
     def __init__(self, health: Health, faults: Faults) -> None:

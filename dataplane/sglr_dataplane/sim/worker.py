@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 
 import grpc
-from grpc_health.v1 import (  # type: ignore[import-untyped]  # it ships without stubs
+from grpc_health.v1 import (
     health_pb2,
     health_pb2_grpc,
 )
-from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # same
+from grpc_reflection.v1alpha import reflection
 
 from sglr_dataplane.sim.connections import port_of, reset_connections
 from sglr_dataplane.sim.faults import Faults

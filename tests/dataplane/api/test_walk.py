@@ -176,9 +176,13 @@ async def test_several_choices_keep_apart(tmp_path: Path) -> None:
 
 
 async def test_what_reaches_the_worker_is_what_was_asked(tmp_path: Path) -> None:
-    """Every sampling field is filled; the prompt is the template's, without special tokens added."""
+    """Every sampling field is filled; what the client left out is the model's own default."""
+    script = Script(
+        rules=(Rule(play=Play(text="ok")),),
+        model_info={"default_sampling_params_json": '{"temperature": 0.7, "top_k": 20}'},
+    )
     async with (
-        a_worker(Play(text="ok")) as worker,
+        sim_worker(script, model_name="m") as worker,
         running_router(tmp_path, manifest(worker.address)) as router,
     ):
         await chat(router, temperature=0.5, max_tokens=9, max_completion_tokens=7, stop="###")
@@ -186,16 +190,25 @@ async def test_what_reaches_the_worker_is_what_was_asked(tmp_path: Path) -> None
     (received,) = worker.requests
     sampling = received.sampling_params
     assert sampling.temperature == 0.5
+    assert sampling.top_k == 20
     assert sampling.max_new_tokens == 7
     assert list(sampling.stop) == ["###"]
-    assert (sampling.top_p, sampling.top_k, sampling.repetition_penalty, sampling.n) == (
-        1,
-        -1,
-        1,
-        1,
-    )
+    assert (sampling.top_p, sampling.repetition_penalty, sampling.n) == (1, 1, 1)
     assert received.logprob_start_len == -1
     assert len(received.request_id) == 32
+
+
+async def test_a_seed_is_said_to_have_no_effect(tmp_path: Path) -> None:
+    """The wire cannot carry it, so the answer says so."""
+    async with (
+        a_worker(Play(text="ok")) as worker,
+        running_router(tmp_path, manifest(worker.address)) as router,
+    ):
+        seeded = await chat(router, seed=1)
+        plain = await chat(router)
+
+    assert "seed" in seeded.headers["x-sglr-warning"]
+    assert "x-sglr-warning" not in plain.headers
 
 
 async def test_a_stop_string_ends_the_answer_before_it(tmp_path: Path) -> None:

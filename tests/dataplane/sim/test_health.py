@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 import pytest
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (  # type: ignore[import-untyped]  # it ships without stubs
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 

@@ -1,0 +1,45 @@
+"""Whether a prompt and its answer fit; found out before a worker is asked."""
+
+from __future__ import annotations
+
+from sglr_dataplane.errors import ContextLengthExceededError, InvalidRequestError
+
+
+def check_length(
+    prompt_tokens: int,
+    max_new_tokens: int | None,
+    *,
+    longest_prompt: int | None,
+    context: int | None,
+) -> None:
+    """Refuse a prompt that no worker takes, in the words that agents look for.
+
+    Args:
+        prompt_tokens: Length of the prompt.
+        max_new_tokens: How much the client wants at most; None: whatever fits.
+        longest_prompt: What the workers take; None when they have not said.
+        context: The model's window; None when the workers have not said.
+
+    Raises:
+        InvalidRequestError: The prompt is empty: it would end the engine.
+        ContextLengthExceededError: It does not fit, or not together with *max_new_tokens*.
+    """
+    if prompt_tokens == 0:
+        raise InvalidRequestError("The messages give an empty prompt.", param="messages")
+    if longest_prompt is not None and prompt_tokens > longest_prompt:
+        raise ContextLengthExceededError(
+            f"This model's maximum context length is {longest_prompt} tokens. However, your "
+            f"messages resulted in {prompt_tokens} tokens. Please reduce the length of the "
+            "messages.",
+            param="messages",
+        )
+    if context is None or max_new_tokens is None:
+        return
+    if prompt_tokens + max_new_tokens > context:
+        raise ContextLengthExceededError(
+            f"This model's maximum context length is {context} tokens. However, you requested "
+            f"{prompt_tokens + max_new_tokens} tokens ({prompt_tokens} in the messages, "
+            f"{max_new_tokens} in the completion). Please reduce the length of the messages or "
+            "completion.",
+            param="messages",
+        )
