@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -29,7 +30,7 @@ from sglr_dataplane.metrics import RouterMetrics
 from sglr_dataplane.recipe import Recipes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.lease import Outcome
@@ -141,7 +142,7 @@ async def serve(
     # A manifest that is wrong from the start ends the process, with its sentence.
     router.apply(router.manifest.load())
     listener = _listen(config.host, config.port)
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(
             router.app,
             loop="none",
@@ -155,13 +156,40 @@ async def serve(
         )
     )
 
-    def stop() -> None:
-        server.should_exit = True
-
     address = _address(listener)
-    logger.info("listening", extra={"address": address})
-    on_listening(address, stop)
-    await server.serve(sockets=[listener])
+    with _stopping_on_signals(server.stop):
+        logger.info("listening", extra={"address": address})
+        on_listening(address, server.stop)
+        await server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signals: it raises them again at its end, so that a process
+    that did all it was told would still die of SIGTERM.
+    """
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+    def stop(self) -> None:
+        """Finish running answers and end; told twice, end at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+@contextmanager
+def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call *stop* on SIGTERM and SIGINT within the block."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 def _address(listener: socket.socket) -> str:
