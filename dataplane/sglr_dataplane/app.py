@@ -164,8 +164,9 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its signals: it raises them again at its end, so that a process
-    that did all it was told would still die of SIGTERM.
+    """uvicorn's server without its signals.
+
+    It raises them again at its end: a process that did all it was told would still die of SIGTERM.
     """
 
     @contextmanager
