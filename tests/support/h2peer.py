@@ -125,8 +125,8 @@ class PeerConnection:
                 self.flush()
                 async with self._news:
                     self._news.notify_all()
-        except ConnectionError:
-            pass
+        except OSError:
+            pass  # reset, or TLS that was not closed cleanly
         self.closed.set()
         async with self._news:
             self._news.notify_all()
@@ -144,6 +144,11 @@ class PeerConnection:
                         return event
                 assert not self.closed.is_set(), f"the client left before a {kind.__name__}"
                 await self._news.wait()
+
+    async def until(self, kind: type[_Event]) -> None:
+        """Return once an event of *kind* came, now or before."""
+        async with asyncio.timeout(LIMIT), self._news:
+            await self._news.wait_for(lambda: bool(self.events(kind)))
 
     async def request(self) -> int:
         """Return the id of the next stream whose request is whole."""
@@ -192,8 +197,20 @@ class Peer:
         """Begin without a client."""
         self.port = 0
         self.connections: list[PeerConnection] = []
+        self._first: asyncio.Future[PeerConnection] = asyncio.get_running_loop().create_future()
         self.failures: list[BaseException] = []
         """What the handlers raised, except cancellation."""
+
+    def add(self, connection: PeerConnection) -> None:
+        """Note a client's connection."""
+        self.connections.append(connection)
+        if not self._first.done():
+            self._first.set_result(connection)
+
+    async def connected(self) -> PeerConnection:
+        """Return the first connection once there is one."""
+        async with asyncio.timeout(LIMIT):
+            return await asyncio.shield(self._first)
 
 
 Handler = Callable[[PeerConnection], Awaitable[None]]
@@ -224,7 +241,7 @@ async def h2_peer(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = PeerConnection(reader, writer, own or {})
-        peer.connections.append(connection)
+        peer.add(connection)
         if greets:
             connection.h2.initiate_connection()
             connection.flush()
@@ -246,7 +263,7 @@ async def h2_peer(
     finally:
         server.close()
         for connection in peer.connections:
-            connection.close()
+            connection.abort()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

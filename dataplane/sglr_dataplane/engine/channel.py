@@ -95,7 +95,8 @@ class Channel:
         self._chance = chance
         self._tls = tls
         self._server_name = server_name
-        self._keepalive = options.keepalive
+        self.keepalive = options.keepalive
+        """How the next connection notices a dead peer; slower after a worker forbade pings."""
         self._metadata = pack_fields(
             [(name.lower().encode(), value.encode()) for name, value in metadata], secret=True
         )
@@ -213,7 +214,7 @@ class Channel:
     async def _connect(self) -> None:
         """Add a connection, or fail the waiting calls when there is none at all."""
         loop = asyncio.get_running_loop()
-        link = Link(self._options.limits, self._keepalive, self._on_change)
+        link = Link(self._options.limits, self.keepalive, self._on_change)
         try:
             async with asyncio.timeout(self._options.connect_timeout):
                 await self._open_link(link)
@@ -258,11 +259,11 @@ class Channel:
         if not link.takes_streams and link in self._links:
             self._links.remove(link)
             self._draining.add(link)
-        if link.was_pinged_too_often and link in self._draining:
-            # gRPC: a client doubles its interval when a server finds it too short.
-            interval = self._keepalive.interval * 2
-            self._keepalive = replace(self._keepalive, interval=interval)
-            logger.warning("worker forbids pings so often", extra={"interval": interval})
+            if link.was_pinged_too_often:
+                # gRPC: a client doubles its interval when a server finds it too short.
+                interval = self.keepalive.interval * 2
+                self.keepalive = replace(self.keepalive, interval=interval)
+                logger.warning("worker forbids pings so often", extra={"interval": interval})
         if link.is_closed:
             self._draining.discard(link)
         if self._waiting and not self.is_closed:

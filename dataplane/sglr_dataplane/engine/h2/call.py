@@ -107,11 +107,12 @@ class Call:
     @property
     def error(self) -> CallError | None:
         """Why the call failed; None for status OK. Only of a call that is over and taken empty."""
-        if self._error is None and self._stream is not None:
-            self._error = read_end(self._stream)
-            if self._error is None and self._splitter.is_within:
-                self._error = CallError(INTERNAL, "The answer ended within a message.")
-        return self._error
+        if self._error is not None or self._stream is None:
+            return self._error
+        error = read_end(self._stream)
+        if error is None and self._splitter.is_within:
+            return CallError(INTERNAL, "The answer ended within a message.")
+        return error
 
     def begin(self, link: Link) -> None:
         """Send the request on *link*, which can open a stream."""
@@ -119,10 +120,14 @@ class Call:
         self._stream = link.open(self.block, self._body, self._hear)
 
     def take(self) -> list[bytes]:
-        """Return the messages that have arrived, and let the worker send as much again."""
-        if self._stream is None or self._link is None or not self._stream.payloads:
+        """Return the messages that have arrived, and let the worker send as much again.
+
+        After a failure at this end, such as an answer that is none of gRPC's, there are none.
+        """
+        stream, link = self._stream, self._link
+        if stream is None or link is None or self._error is not None or not stream.payloads:
             return []
-        messages = self._splitter.split(self._link.take_payloads(self._stream))
+        messages = self._splitter.split(link.take_payloads(stream))
         if self._splitter.error is not None:
             self.fail(self._splitter.error)
         return messages
