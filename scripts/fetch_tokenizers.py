@@ -27,6 +27,8 @@ from typing import Any
 
 import tokenizer_conversions as conversions
 
+from sglr_dataplane.vocab.sources import tokenizer_json
+
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "tokenizers"
 PINS = ROOT / "scripts" / "tokenizers.sha256"
@@ -183,7 +185,11 @@ def _mistral_v3(packages: Packages) -> Json:
 
 def _tekken(packages: Packages) -> Json:
     path = packages.path(MISTRAL_COMMON, "mistral_common/data/tekken_240911.json")
-    return conversions.tekken(json.loads(path.read_bytes()))
+    directory = path.with_suffix("")
+    directory.mkdir()
+    shutil.copy(path, directory / "tekken.json")
+    document: Json = json.loads(tokenizer_json(directory))
+    return document
 
 
 def _phi3(packages: Packages) -> Json:

@@ -5,11 +5,12 @@ Each conversion was compared with the format's own library before its result was
 
 from __future__ import annotations
 
-import base64
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from sglr_dataplane.vocab.ranks import added_token, begin_with, bpe, byte_level, merges_of, spelled
 
 Json = dict[str, Any]
 
@@ -24,148 +25,6 @@ class Piece:
     text: str
     score: float
     kind: int
-
-
-def _byte_signs() -> list[str]:
-    """Return GPT-2's printable character for each byte."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(0x100)]
-
-
-_SIGNS = _byte_signs()
-
-
-def spelled(token: bytes) -> str:
-    """Return *token* as byte-level vocabularies spell it."""
-    return "".join(_SIGNS[byte] for byte in token)
-
-
-def added(token_id: int, content: str, *, special: bool = True, rstrip: bool = False) -> Json:
-    """Return an entry of ``added_tokens``."""
-    return {
-        "id": token_id,
-        "content": content,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": rstrip,
-        "normalized": False,
-        "special": special,
-    }
-
-
-def _document(added_tokens: list[Json], **parts: Any) -> Json:
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added_tokens,
-        "normalizer": None,
-        "pre_tokenizer": None,
-        "post_processor": None,
-    } | parts
-
-
-def _with_bos(bos: str, bos_id: int) -> Json:
-    """Return a post-processor that puts *bos* before a text."""
-    mark = {"SpecialToken": {"id": bos, "type_id": 0}}
-    return {
-        "type": "TemplateProcessing",
-        "single": [mark, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [
-            mark,
-            {"Sequence": {"id": "A", "type_id": 0}},
-            {"SpecialToken": {"id": bos, "type_id": 1}},
-            {"Sequence": {"id": "B", "type_id": 1}},
-        ],
-        "special_tokens": {bos: {"id": bos, "ids": [bos_id], "tokens": [bos]}},
-    }
-
-
-def _bpe(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], **settings: Any) -> Json:
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": dict(vocab),
-        "merges": [list(pair) for pair in merges],
-    } | settings
-
-
-def _ranked_merges(ranks: Mapping[bytes, int], *, below: bool) -> Iterator[tuple[str, str]]:
-    """Yield every way to merge two tokens into a third, in the order of tiktoken's ranks.
-
-    With *below* only parts of a lower rank than the whole count.
-    """
-    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
-        cuts = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
-        pairs = [(ranks[a], ranks[b], a, b) for a, b in cuts if a in ranks and b in ranks]
-        for left_rank, right_rank, left, right in sorted(pairs):
-            if not below or max(left_rank, right_rank) < rank:
-                yield spelled(left), spelled(right)
-
-
-def byte_level(
-    vocab: Mapping[str, int],
-    merges: Sequence[tuple[str, str]],
-    pattern: str,
-    added_tokens: list[Json],
-    bos: str | None = None,
-) -> Json:
-    """Return a byte-level BPE that splits text by *pattern* first, as tiktoken does."""
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    bytes_only = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": False,
-    }
-    return _document(
-        added_tokens,
-        pre_tokenizer={"type": "Sequence", "pretokenizers": [split, bytes_only]},
-        post_processor=None if bos is None else _with_bos(bos, vocab[bos]),
-        decoder={**bytes_only, "use_regex": True},
-        model=_bpe(vocab, merges, ignore_merges=True),
-    )
-
-
-def tekken(source: Json) -> Json:
-    """Return the tokenizer.json of a Mistral tekken file: special tokens first, then the ranks."""
-    settings = source["config"]
-    specials: int = settings["default_num_special_tokens"]
-    ordinary = source["vocab"][: settings["default_vocab_size"] - specials]
-    ranks = {base64.b64decode(entry["token_bytes"]): i for i, entry in enumerate(ordinary)}
-    named = {entry["rank"]: entry["token_str"] for entry in source.get("special_tokens") or ()}
-    # Files from before the field "special_tokens" leave these names to mistral-common's code.
-    names = named or dict(enumerate(TEKKEN_SPECIAL_TOKENS))
-    texts = [names.get(i, f"<SPECIAL_{i}>") for i in range(specials)]
-    vocab = {text: i for i, text in enumerate(texts)}
-    vocab |= {spelled(token): rank + specials for token, rank in ranks.items()}
-    return byte_level(
-        vocab,
-        list(_ranked_merges(ranks, below=False)),
-        settings["pattern"],
-        [added(i, text) for i, text in enumerate(texts)],
-        bos="<s>",
-    )
-
-
-TEKKEN_SPECIAL_TOKENS = (
-    *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
-    *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]"),
-    *("[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
-    "[TOOL_CONTENT]",
-)
 
 
 def splintr(module: Any, name: str) -> Json:
@@ -192,12 +51,11 @@ def splintr(module: Any, name: str) -> Json:
             specials[token_id] = token.decode(errors="replace")
         elif token:
             ranks[token] = token_id
-    pattern = module.KIMI_PATTERN if name == "kimi_k2" else module.LLAMA3_PATTERN
+    vocab = {spelled(token): rank for token, rank in ranks.items()}
     return byte_level(
-        {spelled(token): rank for token, rank in ranks.items()},
-        list(_ranked_merges(ranks, below=True)),
-        pattern,
-        [added(token_id, text) for token_id, text in sorted(specials.items())],
+        bpe(vocab, merges_of(ranks), ignore_merges=True),
+        [added_token(token_id, text) for token_id, text in sorted(specials.items())],
+        pattern=module.KIMI_PATTERN if name == "kimi_k2" else module.LLAMA3_PATTERN,
     )
 
 
@@ -216,19 +74,23 @@ def sentencepiece(pieces: Sequence[Piece], *, rstrip_from: int | None = None) ->
         if piece.text[:cut] in ids and piece.text[cut:] in ids
     ]
     specials = [
-        added(i, piece.text, rstrip=rstrip_from is not None and i >= rstrip_from)
+        added_token(i, piece.text) | {"rstrip": rstrip_from is not None and i >= rstrip_from}
         for i, piece in enumerate(pieces)
         if piece.kind in (UNKNOWN, CONTROL)
     ]
     space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-    return _document(
-        specials,
-        normalizer={
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": specials,
+        "normalizer": {
             "type": "Sequence",
             "normalizers": [{"type": "Prepend", "prepend": "▁"}, space],
         },
-        post_processor=_with_bos("<s>", ids["<s>"]),
-        decoder={
+        "pre_tokenizer": None,
+        "post_processor": begin_with("<s>", ids["<s>"]),
+        "decoder": {
             "type": "Sequence",
             "decoders": [
                 {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
@@ -237,14 +99,14 @@ def sentencepiece(pieces: Sequence[Piece], *, rstrip_from: int | None = None) ->
                 {"type": "Strip", "content": " ", "start": 1, "stop": 0},
             ],
         },
-        model=_bpe(
+        "model": bpe(
             ids,
             [(text[:cut], text[cut:]) for _, _, _, text, cut in sorted(merges)],
             unk_token="<unk>",  # noqa: S106  # a token of text
             fuse_unk=True,
             byte_fallback=True,
         ),
-    )
+    }
 
 
 def sentencepiece_pieces(model: bytes) -> list[Piece]:

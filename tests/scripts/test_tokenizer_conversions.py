@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
 from typing import Any
@@ -18,29 +17,6 @@ conversions = script("tokenizer_conversions")
 def loaded(document: dict[str, Any]) -> Tokenizer:
     """Return the tokenizer that *document* describes."""
     return Tokenizer.from_str(json.dumps(document))
-
-
-def test_bytes_are_spelled_as_gpt2_spells_them() -> None:
-    """The published examples: a space, a line feed, and a letter of two bytes."""
-    assert conversions.spelled(b" the\n") == "ĠtheĊ"
-    assert conversions.spelled("é".encode()) == "Ã©"
-
-
-def test_a_tekken_file_merges_by_rank() -> None:
-    """Special tokens come first, so ranks are shifted by their number."""
-    tokens = [bytes((byte,)) for byte in range(0x100)] + [b"he", b"ll", b"hell", b"o w"]
-    vocab = [{"token_bytes": base64.b64encode(token).decode()} for token in tokens]
-    config = {
-        "pattern": r"\w+|\s",
-        "default_num_special_tokens": 3,
-        "default_vocab_size": 3 + len(tokens),
-    }
-
-    tokenizer = loaded(conversions.tekken({"config": config, "vocab": vocab}))
-    expected = [3 + 0x102, 3 + ord("o"), 3 + ord(" "), 3 + ord("w")]
-    assert tokenizer.encode("hello w", add_special_tokens=False).ids == expected
-    assert tokenizer.encode("h").ids == [1, 3 + ord("h")]
-    assert tokenizer.decode([0, 1, 2], skip_special_tokens=False) == "<unk><s></s>"
 
 
 def field(number: int, value: bytes | float) -> bytes:

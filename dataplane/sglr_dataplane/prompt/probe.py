@@ -1,6 +1,6 @@
 """Compares the two encoders on one tokenizer; run as a process of its own by ``verdict``.
 
-Usage: ``python -m sglr_dataplane.prompt.probe TOKENIZER_JSON``; prints the verdict as JSON.
+Usage: ``python -m sglr_dataplane.prompt.probe < tokenizer.json``; prints the verdict as JSON.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -89,4 +88,4 @@ def compare(source: bytes) -> Verdict:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(compare(Path(sys.argv[1]).read_bytes())))
+    sys.stdout.buffer.write(msgspec.json.encode(compare(sys.stdin.buffer.read())))

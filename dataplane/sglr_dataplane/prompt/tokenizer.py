@@ -15,7 +15,8 @@ from sglr_dataplane.prompt.encoder import Encoder, FastEncoder, ReferenceEncoder
 from sglr_dataplane.prompt.literals import LiteralSearch
 from sglr_dataplane.prompt.verdict import verdict_on
 from sglr_dataplane.vocab import TokenizerDocument, TokenizerLoadError, Vocabulary
-from sglr_dataplane.vocab.document import FILE, read
+from sglr_dataplane.vocab.document import FILE
+from sglr_dataplane.vocab.sources import tokenizer_json
 
 MAX_CHARACTERS = 8_000_000
 """More than any model's context holds, and about a second's work for the slower encoder's thread."""
@@ -52,7 +53,8 @@ class Tokenizer:
         """Return the tokenizer in the directory *path*; takes up to seconds, so not in a request.
 
         Args:
-            path: Holds tokenizer.json, and tokenizer_config.json or special_tokens_map.json.
+            path: Holds the vocabulary, as ``vocab.sources`` reads it, and tokenizer_config.json or
+                special_tokens_map.json.
             verdicts: Where comparisons of the fast encoder with the reference are kept; None:
                 nothing is compared and the reference encodes.
             max_characters: Longer texts are refused before they are encoded.
@@ -61,9 +63,9 @@ class Tokenizer:
             TokenizerLoadError: A file is missing, damaged or of an unsupported kind.
         """
         directory = Path(path)
-        source = read(directory)
+        source = tokenizer_json(directory)
         vocabulary = Vocabulary.from_document(TokenizerDocument.parse(source))
-        encoder, reason = _chosen(directory, source, vocabulary.digest, verdicts)
+        encoder, reason = _chosen(source, vocabulary.digest, verdicts)
         return cls(
             vocabulary=vocabulary,
             special_tokens=MappingProxyType(_special_tokens(directory)),
@@ -198,14 +200,12 @@ def _refuse_lone_surrogates(text: str) -> None:
         ) from None
 
 
-def _chosen(
-    directory: Path, source: bytes, digest: str, verdicts: Path | None
-) -> tuple[Encoder, str]:
+def _chosen(source: bytes, digest: str, verdicts: Path | None) -> tuple[Encoder, str]:
     """Return the encoder for *source* and why it was chosen."""
     reason = "no directory for comparisons with fastokens was given"
     try:
         if verdicts is not None:
-            verdict = verdict_on(directory / FILE, digest, verdicts)
+            verdict = verdict_on(source, digest, verdicts)
             reason = verdict.reason
             if verdict.admitted:
                 return FastEncoder(source), reason

@@ -23,15 +23,15 @@ class Verdict(msgspec.Struct, frozen=True):
     """One clause for logs and ``sglr check``."""
 
 
-def verdict_on(tokenizer_json: Path, digest: str, cache: Path) -> Verdict:
-    """Return whether fastokens gives the ids that tokenizers gives for *tokenizer_json*.
+def verdict_on(source: bytes, digest: str, cache: Path) -> Verdict:
+    """Return whether fastokens gives the ids that tokenizers gives for *source*.
 
     A throw-away process compares them (a few seconds), because loading both leaves hundreds of
     megabytes behind, and encoding starts threads that do not survive a fork. The verdict is kept
     until the tokenizer or one of the libraries changes.
 
     Args:
-        tokenizer_json: The file to compare on.
+        source: A tokenizer.json to compare on.
         digest: Its SHA-256.
         cache: A directory, made when needed; one that cannot be written costs time, nothing else.
     """
@@ -43,19 +43,22 @@ def verdict_on(tokenizer_json: Path, digest: str, cache: Path) -> Verdict:
         return msgspec.json.decode(place.read_bytes(), type=Verdict)
     except (OSError, msgspec.DecodeError):
         pass  # not compared yet, or not readable
-    verdict = _compared(tokenizer_json)
+    verdict = _compared(source)
     if verdict is None:
         return Verdict(admitted=False, reason="the comparison with tokenizers did not finish")
     _keep(verdict, place)
     return verdict
 
 
-def _compared(tokenizer_json: Path) -> Verdict | None:
+def _compared(source: bytes) -> Verdict | None:
     """Return what the throw-away process says; None when it crashes or takes too long."""
     # -P: nothing in the working directory may pass for one of the modules.
-    command = [sys.executable, "-P", "-m", "sglr_dataplane.prompt.probe", str(tokenizer_json)]
+    command = [sys.executable, "-P", "-m", "sglr_dataplane.prompt.probe"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, check=True)  # noqa: S603
+        # The command is fixed, and the tokenizer is only its input.
+        done = subprocess.run(  # noqa: S603
+            command, input=source, capture_output=True, timeout=PROBE_SECONDS, check=True
+        )
         return msgspec.json.decode(done.stdout, type=Verdict)
     except (subprocess.SubprocessError, msgspec.DecodeError):
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -88,20 +87,6 @@ class TokenizerDocument:
             added=added_by_id(vocab, file.added_tokens),
             decoders=tuple(_flattened(file.decoder)),
         )
-
-
-def read(directory: Path) -> bytes:
-    """Return the content of *directory*'s tokenizer.json.
-
-    Raises:
-        TokenizerLoadError: There is none, or it cannot be read.
-    """
-    try:
-        return (directory / FILE).read_bytes()
-    except FileNotFoundError as error:
-        raise TokenizerLoadError(f"The tokenizer's directory has no {FILE}.") from error
-    except OSError as error:
-        raise TokenizerLoadError(f"{FILE} cannot be read: {error.strerror}.") from error
 
 
 def added_by_id(vocab: Mapping[str, int], tokens: Sequence[AddedToken]) -> dict[int, AddedToken]:

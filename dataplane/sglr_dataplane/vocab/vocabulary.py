@@ -11,7 +11,8 @@ from types import MappingProxyType
 import orjson
 
 from sglr_dataplane.vocab.decoder import DecodingTable, IncrementalDecoder
-from sglr_dataplane.vocab.document import TokenizerDocument, read
+from sglr_dataplane.vocab.document import TokenizerDocument
+from sglr_dataplane.vocab.sources import tokenizer_json
 from sglr_dataplane.vocab.spelling import table_of
 
 
@@ -33,12 +34,12 @@ class Vocabulary:
 
     @classmethod
     def from_dir(cls, path: Path | str) -> Vocabulary:
-        """Return the vocabulary of the tokenizer.json in the directory *path*.
+        """Return the vocabulary of the tokenizer in the directory *path*; see ``sources``.
 
         Raises:
-            TokenizerLoadError: It is missing, damaged, or decodes in a way not supported here.
+            TokenizerLoadError: A file is missing, damaged, or decodes in a way not supported here.
         """
-        return cls.from_document(TokenizerDocument.parse(read(Path(path))))
+        return cls.from_document(TokenizerDocument.parse(tokenizer_json(Path(path))))
 
     @classmethod
     def from_document(cls, document: TokenizerDocument) -> Vocabulary:

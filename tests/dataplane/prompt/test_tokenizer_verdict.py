@@ -80,17 +80,17 @@ def test_the_demo_tokenizer_is_served_fast_after_the_comparison(tmp_path: Path) 
 
 def test_a_damaged_verdict_is_made_again(tmp_path: Path) -> None:
     """Half a file from a full disk is no verdict."""
-    expected = verdict_on(DEMO_MODEL / "tokenizer.json", "d" * 64, tmp_path)
+    expected = verdict_on(SOURCE, "d" * 64, tmp_path)
     (kept,) = tmp_path.iterdir()
     kept.write_bytes(b'{"admit')
 
-    assert verdict_on(DEMO_MODEL / "tokenizer.json", "d" * 64, tmp_path) == expected
+    assert verdict_on(SOURCE, "d" * 64, tmp_path) == expected
     assert json.loads(kept.read_bytes())["admitted"] is True
 
 
 def test_a_verdict_belongs_to_tokenizer_and_library_versions(tmp_path: Path) -> None:
     """The file's name says both, so a new version is compared anew."""
-    verdict_on(DEMO_MODEL / "tokenizer.json", "d" * 64, tmp_path)
+    verdict_on(SOURCE, "d" * 64, tmp_path)
 
     (kept,) = tmp_path.iterdir()
     for part in ("d" * 32, "fastokens-", "tokenizers-"):
@@ -101,13 +101,13 @@ def test_a_place_that_cannot_be_written_costs_only_the_next_comparison(tmp_path:
     """A read-only disk is no reason to encode slowly."""
     (tmp_path / "file").write_bytes(b"")
 
-    verdict = verdict_on(DEMO_MODEL / "tokenizer.json", "d" * 64, tmp_path / "file" / "cache")
+    verdict = verdict_on(SOURCE, "d" * 64, tmp_path / "file" / "cache")
     assert verdict.admitted
 
 
 def test_a_comparison_that_fails_admits_nothing_and_is_not_remembered(tmp_path: Path) -> None:
     """A crash may be the machine's fault: the next start tries again."""
-    verdict = verdict_on(tmp_path / "missing.json", "d" * 64, tmp_path / "cache")
+    verdict = verdict_on(b"no tokenizer", "d" * 64, tmp_path / "cache")
 
     expected = Verdict(admitted=False, reason="the comparison with tokenizers did not finish")
     assert verdict == expected

@@ -125,7 +125,10 @@ def test_a_missing_file_is_named_without_its_path(tmp_path: Path) -> None:
     with pytest.raises(TokenizerLoadError) as caught:
         Vocabulary.from_dir(tmp_path)
 
-    assert str(caught.value) == "The tokenizer's directory has no tokenizer.json."
+    assert str(caught.value) == (
+        "The tokenizer's directory has no tokenizer.json, and neither tekken.json, vocab.json nor "
+        "tiktoken.model."
+    )
 
 
 def test_a_file_that_cannot_be_read_is_the_same_error(tmp_path: Path) -> None:
