@@ -30,7 +30,7 @@ from sglr_dataplane.metrics import RouterMetrics
 from sglr_dataplane.recipe import Recipes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.lease import Outcome
@@ -114,7 +114,7 @@ class Router:
         )
 
     @asynccontextmanager
-    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
         fleet = asyncio.create_task(self.run_fleet())
         try:
             yield
@@ -170,7 +170,7 @@ class _Server(uvicorn.Server):
     """
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         """Leave signals alone."""
         yield
 
@@ -181,7 +181,7 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+def _stopping_on_signals(stop: Callable[[], None]) -> Generator[None]:
     """Call *stop* on SIGTERM and SIGINT within the block."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

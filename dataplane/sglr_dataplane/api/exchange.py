@@ -17,7 +17,7 @@ from sglr_dataplane.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from starlette.types import Receive, Scope, Send
 
@@ -102,7 +102,7 @@ class Exchange:
                 pass
 
     @asynccontextmanager
-    async def while_connected(self) -> AsyncIterator[None]:
+    async def while_connected(self) -> AsyncGenerator[None]:
         """Cancel the block when the client leaves; call after the body was read.
 
         Raises:

@@ -15,14 +15,14 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
+import msgspec
 
 from sglr_dataplane.cli.children import Child, ChildFailedError
 from sglr_proto.backend import API_VERSION, KIND
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 MODEL = "demo"
 _START_SECONDS = 30.0
@@ -94,7 +94,7 @@ def _start(stack: ExitStack, port: int) -> tuple[str, Child]:
 
 
 @contextmanager
-def _running(child: Child) -> Iterator[Child]:
+def _running(child: Child) -> Generator[Child]:
     try:
         yield child
     finally:
@@ -118,19 +118,18 @@ def _manifest(addresses: list[str], model: Path) -> str:
         {"host": host, "port": int(port)}
         for host, _, port in (address.rpartition(":") for address in addresses)
     ]
-    return yaml.safe_dump(
-        {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": MODEL},
-            "spec": {
-                "model": {"name": MODEL},
-                "tokenizer": {"path": str(model)},
-                "workers": {"static": {"endpoints": endpoints}},
-                "routing": {"policy": "RoundRobin"},
-            },
-        }
-    )
+    backend = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": MODEL},
+        "spec": {
+            "model": {"name": MODEL},
+            "tokenizer": {"path": str(model)},
+            "workers": {"static": {"endpoints": endpoints}},
+            "routing": {"policy": "RoundRobin"},
+        },
+    }
+    return msgspec.yaml.encode(backend).decode()
 
 
 def _wait_until_ready(base_url: str, deadline: float) -> None:

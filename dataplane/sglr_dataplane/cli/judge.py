@@ -12,10 +12,14 @@ import shlex
 import sys
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import openai
 import yaml
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletionChunk
+    from openai.types.chat.chat_completion_chunk import Choice
 
 _TITLES: Final = ("A streamed chat", "A tool call", "A chat with reasoning")
 _WEATHER: Final = {
@@ -44,7 +48,7 @@ class Answer:
     calls: dict[int, dict[str, str]] = field(default_factory=dict)
     finish_reason: str | None = None
 
-    def add(self, choice: Any) -> None:
+    def add(self, choice: Choice) -> None:
         """Add one streamed choice and print what is new in it."""
         delta = choice.delta
         thought = getattr(delta, "reasoning_content", None) or ""
@@ -52,11 +56,13 @@ class Answer:
         self.content += delta.content or ""
         _show(_grey(thought) + (delta.content or ""))
         for call in delta.tool_calls or ():
+            if call.function is None:
+                continue
+            name, arguments = call.function.name or "", call.function.arguments or ""
             known = self.calls.setdefault(call.index, {"name": "", "arguments": ""})
-            known["name"] += call.function.name or ""
-            known["arguments"] += call.function.arguments or ""
-            _show(f"\n  calls {call.function.name}(" if call.function.name else "")
-            _show(call.function.arguments or "")
+            known["name"] += name
+            known["arguments"] += arguments
+            _show(f"\n  calls {name}({arguments}" if name else arguments)
         if choice.finish_reason is not None:
             self.finish_reason = choice.finish_reason
             _show(")" if self.calls else "")
@@ -83,7 +89,9 @@ def expected(text: str) -> Answer:
 def ask(client: openai.OpenAI, request: dict[str, Any]) -> Answer:
     """Return the answer to *request*, printed as it comes."""
     answer = Answer()
-    for chunk in client.chat.completions.create(**request):
+    # A request in a dict hides from the SDK's types that it asks for a stream.
+    answers = cast("openai.Stream[ChatCompletionChunk]", client.chat.completions.create(**request))  # pyright: ignore[reportUnknownMemberType]  # as said
+    for chunk in answers:
         for choice in chunk.choices:
             answer.add(choice)
     _show("\n")
@@ -98,7 +106,9 @@ def curl(base_url: str, request: dict[str, Any]) -> str:
 
 def main(base_url: str, model: str) -> int:
     """Ask, print and judge; return 1 when any answer is wrong."""
-    script = yaml.safe_load((files(__package__) / "demo_script.yaml").read_text(encoding="utf-8"))
+    script = yaml.safe_load(
+        (files("sglr_dataplane.cli") / "demo_script.yaml").read_text(encoding="utf-8")
+    )
     client = openai.OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0, timeout=30)
     wrong = 0
     for title, rule in zip(_TITLES, script["rules"], strict=True):
