@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,13 +10,10 @@ import msgspec
 
 from sglr_dataplane.output.collect import Message, collect
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
-from sglr_dataplane.output.formats import answer_formats, reasoning_format, tool_format
-from sglr_dataplane.output.machine import Start
-from sglr_dataplane.output.replay import Chunking, Reader, token_texts
+from sglr_dataplane.output.formats import answer_formats, forced, reasoning_format, tool_format
+from sglr_dataplane.output.replay import STARTS, Chunking, Reader, token_texts
 from sglr_dataplane.output.sink import ToolSignature
 from sglr_dataplane.output.stop import Cut
-
-_STARTS: dict[str, Start] = {"in": "inside", "out": "outside", "off": "off"}
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -82,7 +78,7 @@ def reader_of(vector: Vector) -> Reader:
     return Reader(
         tools=tools,
         reasoning=reasoning,
-        starts=_STARTS[vector.start],
+        starts=STARTS[vector.start],
         signatures=tuple(signature(tool) for tool in vector.tools or ()),
     )
 
@@ -133,7 +129,13 @@ def _formats(vector: Vector) -> tuple[ToolFormat | None, ReasoningFormat | None]
     if vector.kind == "reasoning":
         tools = tool_format(vector.tool_parser) if vector.tool_parser else None
         return tools, reasoning_format(vector.parser)
-    return answer_formats(vector.parser)
+    tools, reasoning = answer_formats(vector.parser)
+    choice = vector.tool_choice
+    if choice == "none":
+        return None, reasoning
+    if choice in (None, "auto"):
+        return tools, reasoning
+    return forced(tools, None if isinstance(choice, str) else choice["function"]["name"]), reasoning
 
 
 def _text(vector: Vector, text: str | None) -> str | None:
@@ -158,8 +160,3 @@ def _same_call(wanted: tuple[str, Any], got: tuple[str, str]) -> bool:
 def canonical(value: Any) -> str:
     """Return *value* as JSON text that is equal exactly for equal values."""
     return json.dumps(value, sort_keys=True)
-
-
-def lines(failures: Iterable[tuple[str, list[str]]]) -> list[str]:
-    """Return one printable line for each failing vector."""
-    return [f"{name}: {'; '.join(found)}" for name, found in failures]

@@ -70,6 +70,8 @@ class ChannelReader:
     channels: Channels
     has_tools: bool
     """Whether bodies for tools are calls; else they are content."""
+    forced: bool
+    """Whether content that begins as JSON is read as the calls that a grammar forced."""
     has_reasoning: bool
     """Whether reasoning is told apart; else it is content."""
 
@@ -116,11 +118,18 @@ class ChannelReader:
         kind = route.kind
         if kind == "reasoning" and self.has_reasoning:
             yield from self.source.until(wanted, self.sink.reasoning)
+        elif kind == "content" and self.forced and (yield from self._begins_json()):
+            yield from self._call(Route("json call"))
         elif kind in ("reasoning", "content") or not self.has_tools:
             yield from self.source.until(wanted, self.sink.text)
         else:
             yield from self._call(route)
         self.source.forget()
+
+    def _begins_json(self) -> Reading[bool]:
+        yield from self.source.space()
+        self.sink.text(self.source.recorded())
+        return (yield from self.source.ahead("[", "{")) is not None
 
     def _call(self, route: Route) -> Reading[None]:
         try:

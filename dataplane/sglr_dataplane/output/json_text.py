@@ -165,7 +165,11 @@ class JsonScanner:
 
 
 def json_value(
-    source: Source, emit: Callable[[str], object], closers: tuple[str, ...] = ()
+    source: Source,
+    emit: Callable[[str], object],
+    closers: tuple[str, ...] = (),
+    *,
+    begun: str = "",
 ) -> Reading[bool]:
     """Read one JSON value and give its text to *emit* as it comes.
 
@@ -173,11 +177,14 @@ def json_value(
         source: Stands at the value's first character.
         emit: Is given the value's own text, in order.
         closers: Markers that end a broken value where no string is open.
+        begun: The value's beginning, if it was read already.
 
     Returns:
         Whether the value is whole and JSON.
     """
     scanner = JsonScanner()
+    scanner.scan(begun, 0)
+    emit(scanner.drain())
     while True:
         text, at = source.unread()
         end = scanner.scan(text, at)

@@ -49,12 +49,16 @@ class Grammar:
     """Markup in the answer that says nothing."""
     thought_opens: tuple[str, ...] = ()
     thought_closes: tuple[str, ...] = ()
+    restored: str = ""
+    """What the content begins with when the prompt opened it."""
     calls_in_thought: bool = False
     """Whether thinking goes on after a call that stood inside it."""
     channels: Channels | None = None
     """How whole messages are framed; then nothing else is read."""
     has_tools: bool = False
     """Whether framed messages to tools are calls."""
+    forced: bool = False
+    """Whether a framed message's text may be the calls that a grammar forced."""
 
     def opener(self, marker: str) -> Opener:
         """Return the opener of *marker*."""
@@ -93,6 +97,8 @@ class Machine:
         self._grammar = grammar
         self._start: Start = start if grammar.thought_closes else "off"
         self._last = "\n"
+        if start == "inside":
+            sink.text(grammar.restored)
         self._waiting: Markers | None = None
         self._thinks = False
         self._running: Reading[None] | None = self._read()
@@ -152,6 +158,7 @@ class Machine:
             self._calls,
             channels,
             has_tools=self._grammar.has_tools,
+            forced=self._grammar.forced,
             has_reasoning=bool(self._grammar.thought_closes),
         )
         yield from reader.read(inside=self._start == "inside")
@@ -248,6 +255,8 @@ class Machine:
         """Read what belongs to a block just read; return whether reasoning is opened again."""
         left_over = self._source.recorded()
         self._last = "\n"
+        if start == "inside":
+            sink.text(grammar.restored)
         opens = self._grammar.thought_opens if self._start != "off" else ()
         if left_over.strip():  # the block broke off behind a call
             opens = closes = ()

@@ -22,6 +22,9 @@ from sglr_dataplane.output.stop import Cut
 Chunking = Callable[[str, frozenset[str]], list[list[Cut]]]
 """(text, texts that are single tokens) → the pieces of each chunk."""
 
+STARTS: dict[str, Start] = {"in": "inside", "out": "outside", "off": "off"}
+"""Short names of where an answer begins."""
+
 _TOKEN = re.compile(r" ?[^\W\d_]{1,6}|\d{1,3}|\s+|[^\w\s]{1,3}|.", re.DOTALL)
 
 

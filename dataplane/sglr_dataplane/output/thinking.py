@@ -34,8 +34,8 @@ def continued_start(prefix: str, reasoning_format: ReasoningFormat | None) -> St
     """
     if reasoning_format is None:
         return "off"
-    opened = max(prefix.rfind(marker) for marker in reasoning_format.opens)
-    closed = max(prefix.rfind(marker) for marker in reasoning_format.closes)
+    opened = max((prefix.rfind(marker) for marker in reasoning_format.opens), default=-1)
+    closed = max((prefix.rfind(marker) for marker in reasoning_format.closes), default=-1)
     if opened > closed:
         return "inside"
     return "off" if prefix.strip() else "outside"

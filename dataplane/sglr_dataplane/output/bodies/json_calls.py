@@ -12,6 +12,8 @@ from sglr_dataplane.output.source import MismatchError, Reading, Source
 NAMES = frozenset({"name", "tool_name"})
 ARGUMENTS = frozenset({"arguments", "parameters", "args"})
 FUNCTION = "function"
+CALL_KEYS = NAMES | ARGUMENTS | {FUNCTION, "type"}
+"""Keys that a call's object may begin with."""
 ASIDE = frozenset({"id", "type", "tool_call_id", "index"})
 
 
@@ -109,8 +111,14 @@ class JsonCall:
         self._opened = False
         self._strange = False
 
-    def read(self) -> Reading[None]:
-        """Read the members; open the call when its name and its arguments' start are known."""
+    def read(self, first_key: str | None = None) -> Reading[None]:
+        """Read the members; open the call when its name and its arguments' start are known.
+
+        Args:
+            first_key: The first member's key, if it was read already.
+        """
+        if first_key is not None:
+            yield from self._colon_and_member(first_key, nested=False)
         yield from self._members()
         if self._name is None:
             raise MismatchError
@@ -130,19 +138,22 @@ class JsonCall:
             if sign == "}":
                 yield from source.expect("}")
                 return
-            if sign == "," and not first:
+            if sign == "," and not (first and self._form.strict):
                 yield from source.expect(",")
                 continue
             if sign not in self._form.notation.quotes and (yield from self._may_end()):
                 return
             key = yield from self._form.notation.string(source)
-            if self._form.strict and first and key not in NAMES | {FUNCTION, "type"} | ARGUMENTS:
+            if self._form.strict and first and key not in CALL_KEYS:
                 raise MismatchError
             first = False
-            yield from source.space()
-            yield from source.expect(":")
-            yield from source.space()
-            yield from self._member(key, nested=nested)
+            yield from self._colon_and_member(key, nested=nested)
+
+    def _colon_and_member(self, key: str, *, nested: bool) -> Reading[None]:
+        yield from self._source.space()
+        yield from self._source.expect(":")
+        yield from self._source.space()
+        yield from self._member(key, nested=nested)
 
     def _may_end(self) -> Reading[bool]:
         """Return whether a missing closing brace is no loss: nothing more is needed, or comes."""

@@ -27,8 +27,16 @@ TOOLS = (
             Opener("<tool_call>", JsonCalls(closers=("</tool_call>",))),
         ),
     ),
-    ToolFormat("granite-20b-fc", (Opener("<function_call>", JsonCalls()),)),
-    ToolFormat("phi4_mini_json", (Opener("functools[", JsonCalls(begun="[")),), aliases=("phi4",)),
+    ToolFormat(
+        "granite-20b-fc",
+        (Opener("<function_call>", JsonCalls()),),
+        aliases=("granite20b", "granite20"),
+    ),
+    ToolFormat(
+        "phi4_mini_json",
+        (Opener("functools[", JsonCalls(begun="[")),),
+        aliases=("phi4", "phi4_mini"),
+    ),
     ToolFormat(
         "interns1",
         (

@@ -70,7 +70,7 @@ _INKLING = Channels(
 )
 
 TOOLS = (
-    ToolFormat("gpt-oss", (), aliases=("openai", "gpt_oss", "harmony"), channels=_HARMONY),
+    ToolFormat("gpt-oss", (), aliases=("openai", "harmony"), channels=_HARMONY),
     ToolFormat("inkling", (), channels=_INKLING),
 )
 REASONING = (
@@ -78,7 +78,7 @@ REASONING = (
         "gpt-oss",
         ("<|channel|>analysis<|message|>",),
         ("<|channel|>final<|message|>",),
-        aliases=("openai", "openai_gptoss", "gpt_oss", "harmony"),
+        aliases=("openai", "openai_gptoss", "harmony"),
         channels=_HARMONY,
     ),
     ReasoningFormat("inkling", ("<|content_thinking|>",), ("<|content_text|>",), channels=_INKLING),

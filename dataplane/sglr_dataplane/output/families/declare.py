@@ -9,7 +9,7 @@ from sglr_dataplane.output.ids import IdStyle
 from sglr_dataplane.output.machine import Opener, Wrapper
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ToolFormat:
     """How a model family writes tool calls."""
 
@@ -26,9 +26,11 @@ class ToolFormat:
     ids: IdStyle = "random"
     calls_in_thought: bool = False
     """Whether thinking goes on after a call that stood inside it."""
+    forced: bool = False
+    """Whether a grammar makes the model call, in JSON of our choice instead of its own markup."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReasoningFormat:
     """How a model family marks its thinking."""
 
@@ -43,6 +45,8 @@ class ReasoningFormat:
     """How the family frames whole messages; then there are no other markers."""
     always: bool = False
     """Whether the model thinks first even when no marker opens it."""
+    restored: str = ""
+    """What the content begins with when the prompt opened it: for clients that split it."""
 
 
 def think(name: str, *aliases: str, always: bool = False) -> ReasoningFormat:

@@ -44,18 +44,18 @@ def marked_tags(mark: str, block: str, *, space: str = "") -> tuple[Opener, ...]
 _DSML = f"{BAR}DSML{BAR}"
 
 TOOLS = (
-    ToolFormat("deepseekv3", _sections(fenced=True), aliases=("deepseek", "deepseek_v3")),
-    ToolFormat("deepseekv31", _sections(fenced=False), aliases=("deepseek31", "deepseek_v31")),
+    ToolFormat("deepseekv3", _sections(fenced=True), aliases=("deepseek", "deepseek-v3")),
+    ToolFormat("deepseekv31", _sections(fenced=False), aliases=("deepseek31", "deepseek-v31")),
     ToolFormat(
         "deepseekv32",
         marked_tags(_DSML, "function_calls"),
-        aliases=("deepseek32", "deepseek_v32"),
+        aliases=("deepseek32", "deepseek-v32"),
     ),
-    ToolFormat("deepseekv4", marked_tags(_DSML, "tool_calls"), aliases=("deepseek_v4",)),
-    ToolFormat("deepseekv41", marked_tags(_DSML, "calls", space=" "), aliases=("deepseek_v41",)),
+    ToolFormat("deepseekv4", marked_tags(_DSML, "tool_calls"), aliases=("deepseek-v4",)),
+    ToolFormat("deepseekv41", marked_tags(_DSML, "calls", space=" "), aliases=("deepseek-v41",)),
     ToolFormat("gigachat35", marked_tags(f"{BAR}GCML{BAR}", "tool_calls")),
 )
 REASONING: tuple[ReasoningFormat, ...] = (
-    think("deepseek-r1", "deepseek_r1", "step3", "gigachat35", always=True),
-    think("deepseek-v3", "deepseek-v4", "deepseek-v41", "deepseek_v3", "deepseek_v31"),
+    think("deepseek-r1", "step3", "gigachat35", always=True),
+    think("deepseek-v3", "deepseek-v31", "deepseek-v32", "deepseek-v4", "deepseek-v41"),
 )

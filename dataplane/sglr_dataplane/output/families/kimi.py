@@ -36,7 +36,7 @@ TOOLS = (
             Opener("<|tool_call_section_begin|>", _section(begun=False)),
             Opener("<|tool_call_begin|>", _section(begun=True)),
         ),
-        aliases=("kimik2",),
+        aliases=("kimik2", "kimi"),
         ids="kimi",
     ),
     ToolFormat(
@@ -55,7 +55,6 @@ REASONING = (
         "kimi_k3",
         ("<|open|>think<|sep|>",),
         ("<|close|>think<|sep|>",),
-        aliases=("kimi-k3",),
         wrappers=_K3_RESPONSE,
         drops=_K3_DROPS,
     ),

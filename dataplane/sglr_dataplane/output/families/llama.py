@@ -14,8 +14,8 @@ from sglr_dataplane.output.notation import PYTHON
 def bare_json(where: Literal["start", "line"] = "start") -> tuple[Opener, ...]:
     """Return openers of JSON calls, or an array of them, that no marker announces."""
     return (
-        Opener("{", JsonCalls(begun="{", strict=True), where=where),
         Opener("[", JsonCalls(begun="[", strict=True), where=where),
+        Opener("{", JsonCalls(begun="{", strict=True), where=where),
     )
 
 

@@ -25,9 +25,12 @@ TOOLS = (
     ToolFormat("ernie45", _BLOCKS, wrappers=_RESPONSE),
 )
 REASONING = (
-    think("qwen3", "qwen", "dots", "nanbeige", "interns1", "mimo", "poolside_v1", "trinity"),
-    think("qwen3-thinking", "qwen3_thinking", always=True),
+    think(
+        "qwen3", "qwen", "dots", "nanbeige", "interns1", "mimo", "poolside_v1", "trinity", "holo2"
+    ),
+    think("qwen3-thinking", always=True),
     think("exaone", "k-exaone", "plamo3", "hy_v4", "step5"),
     ReasoningFormat("longcat", ("<longcat_think>", "<think>"), ("</longcat_think>", "</think>")),
+    ReasoningFormat("passthrough", (), (), aliases=("identity", "base")),
     ReasoningFormat("ernie45", ("<think>",), ("</think>",), wrappers=_RESPONSE, always=True),
 )

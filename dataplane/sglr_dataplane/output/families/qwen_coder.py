@@ -39,6 +39,6 @@ TOOLS = (
 )
 REASONING = (
     think("step3p5", always=True),
-    think("nemotron_3", "nano_v3", "nemotron", "nemotron-nano", "nemotron-super"),
+    think("nemotron_3", "nano_v3", "nemotron", "nemotron_v3", "nemotron-nano", "nemotron-super"),
     ReasoningFormat("seed_oss", ("<seed:think>",), ("</seed:think>",)),
 )

@@ -33,7 +33,7 @@ def invokes(prefix: str, block: str) -> tuple[Opener, ...]:
 
 
 TOOLS = (
-    ToolFormat("minimax-m2", invokes("", "minimax:tool_call"), aliases=("minimax_m2", "minimax")),
+    ToolFormat("minimax-m2", invokes("", "minimax:tool_call"), aliases=("minimax",)),
     ToolFormat(
         "minimax-m3",
         (
@@ -42,7 +42,6 @@ TOOLS = (
                 ElementCalls(_NAMESPACE, "invoke", (f"{_NAMESPACE}</tool_call>",)),
             ),
         ),
-        aliases=("minimax_m3",),
     ),
     ToolFormat("step3", (Opener(f"<{BAR}tool_calls_begin{BAR}>", _STEP3),)),
     ToolFormat("dots", invokes("", "dots_function_call"), aliases=("dots3",)),
@@ -54,7 +53,14 @@ TOOLS = (
     ),
 )
 REASONING = (
-    think("minimax", "minimax-m2", "minimax_m2", "mm-m2", always=True),
-    ReasoningFormat("minimax-m3", ("<mm:think>",), ("</mm:think>",), aliases=("minimax_m3",)),
+    think("minimax", "minimax-m2", "mm-m2", always=True),
+    ReasoningFormat(
+        "minimax-append-think",
+        ("<think>",),
+        (),
+        aliases=("minimax-m2-append-think",),
+        restored="<think>",
+    ),
+    ReasoningFormat("minimax-m3", ("<mm:think>",), ("</mm:think>",)),
     think("muse", "muse_glimmer", "minicpm5"),
 )
