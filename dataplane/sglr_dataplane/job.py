@@ -50,6 +50,18 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class LogprobsWish:
+    """Which log probabilities the engine computes."""
+
+    top: int = 0
+    """How many alternatives are told of each token; at most the vocabulary's size: more ends the
+    engine's process."""
+    prompt_from: int | None = None
+    """The first token of the prompt that is told of; None: only the answer is. Costs the engine
+    its prefix cache."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A generation ready for a worker."""
 
@@ -65,6 +77,7 @@ class Job:
     """Whether the worker sends tokens as they come, or all at once."""
     require_reasoning: bool = False
     """True when a grammar must wait until the model has finished thinking."""
+    logprobs: LogprobsWish | None = None
 
 
 def new_job_id() -> str:
@@ -92,6 +105,27 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How probable one token was, and what else could have stood there."""
+
+    token_id: int
+    logprob: float | None
+    """Natural logarithm; None for a prompt's first token, which nothing comes before."""
+    top: tuple[tuple[int, float], ...] = ()
+    """The most probable tokens with their log probabilities, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a chunk carries only for jobs that ask for it."""
+
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """One for each of the chunk's tokens."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """Of the prompt's tokens; on the first chunk of a choice only."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """New tokens of one choice: always the increment, whatever the engine's way of streaming."""
 
@@ -100,3 +134,4 @@ class Chunk:
     index: int = 0
     finish: Finish | None = None
     """Set on the last chunk of the choice, and only there."""
+    extras: Extras | None = None

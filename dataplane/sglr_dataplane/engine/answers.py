@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from sglr_dataplane.errors import TruncatedStreamError, WorkerError
-from sglr_dataplane.job import Chunk, Finish, Job, Usage
+from sglr_dataplane.job import Chunk, Extras, Finish, Job, Usage
 
 # sglang's finish reasons. "abort" means that the engine gave the generation up: no finish.
 _FINISHES: Final[dict[str, Literal["stop", "length"]]] = {
@@ -31,6 +31,7 @@ class Answers:
         """Expect one finish for each of the choices that *job* asks for."""
         count = max(job.sampling.n, 1)
         self._stream = job.stream
+        self._has_logprobs = job.logprobs is not None
         self._choices = [_Choice(index) for index in range(count)]
         self._open = count
 
@@ -43,21 +44,35 @@ class Answers:
         """True when every choice has its finish."""
         return self._open == 0
 
-    def chunk(self, token_ids: tuple[int, ...], usage: Usage, index: int = 0) -> Chunk | None:
+    def chunk(
+        self,
+        token_ids: tuple[int, ...],
+        usage: Usage,
+        index: int = 0,
+        extras: Extras | None = None,
+    ) -> Chunk | None:
         """Return what a ``GenerateStreamChunk`` adds; None when it adds nothing.
 
         Args:
             token_ids: The message's ids, new ones only or all so far.
             usage: The message's counters; cumulative.
             index: The choice it belongs to.
+            extras: What else the message holds, for as many tokens as it repeats.
 
         Raises:
-            WorkerError: The counters fit neither reading, or the choice is unknown or finished.
+            WorkerError: The counters fit neither reading, log probabilities are missing, or the
+                choice is unknown or finished.
         """
         choice = self._choice(index)
+        received = choice.received
         new = choice.new_of_chunk(token_ids, usage.completion_tokens)
         choice.advance(new, usage)
-        return Chunk(new, usage, index) if new else None
+        if not new:
+            return None
+        if self._has_logprobs:
+            told = _of_new(extras, len(new), again=received > 0)
+            return Chunk(new, usage, index, None, told)
+        return Chunk(new, usage, index)
 
     def complete(
         self,
@@ -67,6 +82,7 @@ class Answers:
         *,
         reason: str,
         matched: int | str | None = None,
+        extras: Extras | None = None,
     ) -> Chunk:
         """Return a choice's last chunk: what ``GenerateComplete`` still adds, and the finish.
 
@@ -77,10 +93,12 @@ class Answers:
                 leaves it 0 and the order of arrival counts.
             reason: The wire's ``finish_reason``.
             matched: The stop token's id or the stop string.
+            extras: What else the message holds, for as many tokens as it repeats.
 
         Raises:
             TruncatedStreamError: The engine aborted the generation.
-            WorkerError: Ids were lost on the way, or the choice is unknown or finished.
+            WorkerError: Ids or log probabilities were lost on the way, or the choice is unknown or
+                finished.
         """
         choice = self._choice(index if self._stream else len(self._choices) - self._open)
         finish = _FINISHES.get(reason)
@@ -88,10 +106,14 @@ class Answers:
             raise TruncatedStreamError("The worker gave the generation up before it was complete.")
         if not usage.completion_tokens and choice.received:
             usage = choice.usage
+        received = choice.received
         new = choice.new_of_complete(output_ids, usage.completion_tokens, whole=not self._stream)
         choice.advance(new, usage)
         choice.finished = True
         self._open -= 1
+        if self._has_logprobs:
+            told = _of_new(extras, len(new), again=received > 0)
+            return Chunk(new, usage, choice.index, Finish(finish, matched), told)
         return Chunk(new, usage, choice.index, Finish(finish, matched))
 
     def end(self) -> None:
@@ -157,3 +179,19 @@ class _Choice:
             f"The worker sent {length} token ids and counts {counter}, but {self.received} came "
             "before: they are neither an increment nor everything so far."
         )
+
+
+def _of_new(extras: Extras | None, count: int, *, again: bool) -> Extras:
+    """Return what *extras* say of the last *count* tokens; *again*: the prompt was told before.
+
+    Like ids, log probabilities may repeat what came before, but end where the choice does.
+    """
+    given = extras or Extras()
+    if len(given.logprobs) < count:
+        raise WorkerError(
+            f"The worker sent {len(given.logprobs)} log probabilities for {count} tokens."
+        )
+    return Extras(
+        logprobs=given.logprobs[len(given.logprobs) - count :],
+        prompt_logprobs=() if again else given.prompt_logprobs,
+    )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.errors import WorkerError
-from sglr_dataplane.job import Usage
+from sglr_dataplane.job import Extras, TokenLogprob, Usage
 from sglr_proto.sglang import scheduler_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sglr_dataplane.engine.answers import Answers
     from sglr_dataplane.job import Chunk, Job, Sampling
 
@@ -19,13 +21,21 @@ def generate_request(job: Job) -> scheduler_pb2.GenerateRequest:
         request_id=job.id,
         tokenized=scheduler_pb2.TokenizedInput(input_ids=job.input_ids),
         sampling_params=sampling_params(job.sampling),
-        # The wire's default, 0, makes the engine compute the whole prompt's log probabilities and
-        # bypass its prefix cache.
-        logprob_start_len=-1,
+        return_logprob=job.logprobs is not None,
+        logprob_start_len=_logprobs_from(job),
+        top_logprobs_num=job.logprobs.top if job.logprobs is not None else 0,
         log_metrics=True,
         stream=job.stream,
         require_reasoning=job.require_reasoning,
     )
+
+
+def _logprobs_from(job: Job) -> int:
+    if job.logprobs is None or job.logprobs.prompt_from is None:
+        # The wire's default, 0, makes the engine compute the whole prompt's log probabilities and
+        # bypass its prefix cache.
+        return -1
+    return job.logprobs.prompt_from
 
 
 def sampling_params(sampling: Sampling) -> scheduler_pb2.SamplingParams:
@@ -67,7 +77,7 @@ def take(answers: Answers, message: scheduler_pb2.GenerateResponse) -> Chunk | N
     kind = message.WhichOneof("response")
     if kind == "chunk":
         chunk = message.chunk
-        return answers.chunk(tuple(chunk.token_ids), _usage(chunk), chunk.index)
+        return answers.chunk(tuple(chunk.token_ids), _usage(chunk), chunk.index, _extras(chunk))
     if kind == "complete":
         complete = message.complete
         return answers.complete(
@@ -76,6 +86,7 @@ def take(answers: Answers, message: scheduler_pb2.GenerateResponse) -> Chunk | N
             complete.index,
             reason=complete.finish_reason,
             matched=_matched(complete),
+            extras=_extras(complete),
         )
     # The contract of 2025, before smg-grpc-proto 0.4.8, had other arms under the same name.
     raise WorkerError("The worker's answer is of a contract this router does not speak.")
@@ -88,6 +99,31 @@ def _usage(message: scheduler_pb2.GenerateStreamChunk | scheduler_pb2.GenerateCo
         cached_tokens=message.cached_tokens,
         reasoning_tokens=message.reasoning_tokens,
     )
+
+
+def _extras(
+    message: scheduler_pb2.GenerateStreamChunk | scheduler_pb2.GenerateComplete,
+) -> Extras | None:
+    """Return the log probabilities in *message*; None when it has none."""
+    if not message.HasField("output_logprobs") and not message.HasField("input_logprobs"):
+        return None
+    output, given = message.output_logprobs, message.input_logprobs
+    values = [each.value if each.HasField("value") else None for each in given.token_logprobs]
+    return Extras(
+        logprobs=_logprobs(output.token_ids, output.token_logprobs, output.top_logprobs),
+        prompt_logprobs=_logprobs(given.token_ids, values, given.top_logprobs),
+    )
+
+
+def _logprobs(
+    ids: Sequence[int],
+    values: Sequence[float | None],
+    tops: Sequence[scheduler_pb2.TopLogProbs],
+) -> tuple[TokenLogprob, ...]:
+    """Return one entry for each token that has its id and its value; *tops* may be missing."""
+    alternatives = [tuple(zip(top.token_ids, top.values, strict=False)) for top in tops]
+    alternatives += [()] * (len(ids) - len(alternatives))
+    return tuple(map(TokenLogprob, ids, values, alternatives))
 
 
 def _matched(complete: scheduler_pb2.GenerateComplete) -> int | str | None:

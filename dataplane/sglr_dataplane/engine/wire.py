@@ -11,7 +11,7 @@ import re
 import struct
 from typing import Final
 
-from sglr_dataplane.engine.messages import sampling_params
+from sglr_dataplane.engine.messages import generate_request, sampling_params
 from sglr_dataplane.job import Job, Usage
 from sglr_proto.sglang import scheduler_pb2
 
@@ -51,11 +51,19 @@ def write_job(job: Job) -> bytes:
             _SAMPLING_PARAMS,
             pack_varint(len(sampling)),
             sampling,
-            _CONSTANTS,
+            _CONSTANTS if job.logprobs is None else _wishes(job),
             _STREAM if job.stream else b"",
             _REQUIRE_REASONING if job.require_reasoning else b"",
         )
     )
+
+
+def _wishes(job: Job) -> bytes:
+    """Return what stands in the place of the constants for a job that asks for more."""
+    request = generate_request(Job("", "", (), stream=False, logprobs=job.logprobs))
+    request.ClearField("tokenized")
+    request.ClearField("sampling_params")
+    return request.SerializeToString()
 
 
 def pack_varint(value: int) -> bytes:

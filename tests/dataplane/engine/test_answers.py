@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,16 @@ from hypothesis import strategies as st
 
 from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.errors import TruncatedStreamError, WorkerError
-from sglr_dataplane.job import Chunk, Finish, Job, Sampling, Usage
+from sglr_dataplane.job import (
+    Chunk,
+    Extras,
+    Finish,
+    Job,
+    LogprobsWish,
+    Sampling,
+    TokenLogprob,
+    Usage,
+)
 
 SURE, DOT = 39814, 13
 
@@ -256,3 +266,44 @@ def test_any_way_of_streaming_gives_the_tokens_once(
     out += ids(answers.complete(tail, counted(len(tokens)), reason="stop"))
 
     assert out == tokens
+
+
+def rows(*token_ids: int) -> Extras:
+    """Return log probabilities that name their tokens, the prompt's one first."""
+    told = tuple(TokenLogprob(token_id, -token_id / 8) for token_id in token_ids)
+    return Extras(logprobs=told, prompt_logprobs=(TokenLogprob(9, None),))
+
+
+def test_logprobs_come_once_whatever_the_messages_repeat() -> None:
+    """Increments, everything so far, and the last step said again: each token has one entry."""
+    answers = Answers(replace(a_job(), logprobs=LogprobsWish()))
+    first = answers.chunk((1,), counted(1), 0, rows(1))
+    second = answers.chunk((1, 2, 3), counted(3), 0, rows(1, 2, 3))
+    last = answers.complete((3, 4), counted(4), reason="stop", extras=rows(3, 4))
+    told = [chunk.extras for chunk in (first, second, last) if chunk is not None]
+
+    assert [[each.token_id for each in extras.logprobs] for extras in told if extras] == [
+        [1],
+        [2, 3],
+        [4],
+    ]
+    assert [len(extras.prompt_logprobs) for extras in told if extras] == [1, 0, 0]
+
+
+def test_a_last_message_that_repeats_adds_no_logprobs() -> None:
+    """The real worker's last message has the last step's rows once more: they are dropped."""
+    answers = Answers(replace(a_job(), logprobs=LogprobsWish()))
+    answers.chunk((1, 2), counted(2), 0, rows(1, 2))
+    last = answers.complete((2,), counted(2), reason="stop", extras=rows(2))
+
+    assert last.extras == Extras()
+
+
+def test_lost_logprobs_are_an_error() -> None:
+    """Fewer entries than tokens would be told of the wrong tokens."""
+    answers = Answers(replace(a_job(), logprobs=LogprobsWish()))
+
+    with pytest.raises(WorkerError, match="1 log probabilities for 2 tokens"):
+        answers.chunk((1, 2), counted(2), 0, rows(2))
+    with pytest.raises(WorkerError, match="0 log probabilities for 1 tokens"):
+        Answers(replace(a_job(), logprobs=LogprobsWish())).chunk((1,), counted(1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.struct_pb2 import Struct
 
@@ -9,7 +11,7 @@ from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.engine.facts import engine_facts
 from sglr_dataplane.engine.messages import generate_request, take
 from sglr_dataplane.errors import WorkerError
-from sglr_dataplane.job import Constraint, Job, Sampling
+from sglr_dataplane.job import Constraint, Extras, Job, LogprobsWish, Sampling, TokenLogprob
 from sglr_proto.sglang import scheduler_pb2
 
 
@@ -127,3 +129,41 @@ def test_facts_leave_out_what_cannot_be_trusted() -> None:
     assert facts.context_length is None
     assert facts.max_running_requests == 32
     assert facts.version == "0.5.23"
+
+
+def test_wished_logprobs_reach_their_fields() -> None:
+    """A job that asks for them says how many, and from where in the prompt; 0 is its beginning."""
+    job = Job(id="0" * 32, model="m", input_ids=(1,), logprobs=LogprobsWish(top=3, prompt_from=0))
+    asked = generate_request(job)
+    answer_only = generate_request(replace(job, logprobs=LogprobsWish()))
+
+    assert (asked.return_logprob, asked.logprob_start_len, asked.top_logprobs_num) == (True, 0, 3)
+    assert (answer_only.return_logprob, answer_only.logprob_start_len) == (True, -1)
+
+
+def test_logprobs_are_read_with_their_alternatives() -> None:
+    """Each token has its value and its alternatives; a prompt's first token has no value."""
+    top = scheduler_pb2.TopLogProbs(values=[-0.5, -1.5], token_ids=[7, 8])
+    message = scheduler_pb2.GenerateResponse(
+        chunk=scheduler_pb2.GenerateStreamChunk(
+            token_ids=[7],
+            completion_tokens=1,
+            output_logprobs=scheduler_pb2.OutputLogProbs(
+                token_logprobs=[-0.5], token_ids=[7], top_logprobs=[top]
+            ),
+            input_logprobs=scheduler_pb2.InputLogProbs(
+                token_logprobs=[
+                    scheduler_pb2.InputTokenLogProb(),
+                    scheduler_pb2.InputTokenLogProb(value=-0.25),
+                ],
+                token_ids=[1, 2],
+            ),
+        )
+    )
+    chunk = take(Answers(Job("0" * 32, "m", (1, 2), logprobs=LogprobsWish(top=2))), message)
+
+    assert chunk is not None
+    assert chunk.extras == Extras(
+        logprobs=(TokenLogprob(7, -0.5, ((7, -0.5), (8, -1.5))),),
+        prompt_logprobs=(TokenLogprob(1, None), TokenLogprob(2, -0.25)),
+    )

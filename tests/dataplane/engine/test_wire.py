@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sglr_dataplane.engine.messages import generate_request
 from sglr_dataplane.engine.wire import ChunkReader, pack_ids, pack_varint, write_job
-from sglr_dataplane.job import Constraint, Job, Sampling, Usage
+from sglr_dataplane.job import Constraint, Job, LogprobsWish, Sampling, Usage
 from sglr_proto.sglang import scheduler_pb2 as pb
 
 NAME = "0123456789abcdef0123456789abcdef"
@@ -51,6 +51,8 @@ JOBS = st.builds(
     sampling=SAMPLINGS,
     stream=st.booleans(),
     require_reasoning=st.booleans(),
+    logprobs=st.none()
+    | st.builds(LogprobsWish, top=st.integers(0, 20), prompt_from=st.none() | st.integers(0, 9)),
 )
 
 
