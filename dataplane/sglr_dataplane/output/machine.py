@@ -255,8 +255,6 @@ class Machine:
         """Read what belongs to a block just read; return whether reasoning is opened again."""
         left_over = self._source.recorded()
         self._last = "\n"
-        if start == "inside":
-            sink.text(grammar.restored)
         opens = self._grammar.thought_opens if self._start != "off" else ()
         if left_over.strip():  # the block broke off behind a call
             opens = closes = ()
