@@ -42,9 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with ExitStack() as stack:
+            judge = _start_judge(stack)
             base_url, router = _start(stack, arguments.port)
             print(f"The router is ready: {base_url} (two simulated workers, model {MODEL!r})\n")
-            status = _judge(base_url)
+            sys.stdout.flush()
+            judge.communicate(base_url.encode())
+            status = judge.returncode
             if arguments.once or status:
                 return status
             print(
@@ -142,7 +145,13 @@ def _wait_until_ready(base_url: str, deadline: float) -> None:
     raise ChildFailedError(f"The router was not ready within {_START_SECONDS:.0f} s.")
 
 
-def _judge(base_url: str) -> int:
-    """Ask and judge in another process, through the SDK that users have."""
-    command = [sys.executable, "-m", "sglr_dataplane.cli.judge", base_url, MODEL]
-    return subprocess.run(command, check=False).returncode  # noqa: S603  # our own module
+def _start_judge(stack: ExitStack) -> subprocess.Popen[bytes]:
+    """Start who asks and judges, in another process, through the SDK that users have.
+
+    It waits for the router's URL on its input: loading the SDK takes as long as all else.
+    """
+    command = [sys.executable, "-m", "sglr_dataplane.cli.judge", MODEL]
+    judge = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603  # our own module
+    stack.enter_context(judge)
+    stack.callback(judge.kill)
+    return judge

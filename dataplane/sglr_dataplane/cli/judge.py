@@ -104,11 +104,14 @@ def curl(base_url: str, request: dict[str, Any]) -> str:
     return f"curl -N {base_url}/v1/chat/completions -H 'Content-Type: application/json' -d {body}"
 
 
-def main(base_url: str, model: str) -> int:
-    """Ask, print and judge; return 1 when any answer is wrong."""
+def main(model: str) -> int:
+    """Ask the router whose URL comes on the input, print and judge; return 1 when one is wrong."""
     script = yaml.safe_load(
         (files("sglr_dataplane.cli") / "demo_script.yaml").read_text(encoding="utf-8")
     )
+    base_url = sys.stdin.readline().strip()
+    if not base_url:
+        return 1  # whoever started this ended before there was a router
     client = openai.OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0, timeout=30)
     wrong = 0
     for title, rule in zip(_TITLES, script["rules"], strict=True):
@@ -142,4 +145,7 @@ def _grey(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)  # Ctrl-C reaches every process of the demo
