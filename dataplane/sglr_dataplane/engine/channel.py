@@ -90,7 +90,7 @@ class Channel:
             server_name: What the worker's certificate must name, if not *host*.
             metadata: Fields of every call, such as authorization; never indexed, never logged.
         """
-        self._host, self._port = host, port
+        self.host, self.port = host, port
         self._options = options
         self._chance = chance
         self._tls = tls
@@ -245,9 +245,9 @@ class Channel:
     async def _open_link(self, link: Link) -> None:
         """Connect *link*."""
         loop = asyncio.get_running_loop()
-        server_name = (self._server_name or self._host) if self._tls is not None else None
+        server_name = (self._server_name or self.host) if self._tls is not None else None
         transport, _ = await loop.create_connection(
-            lambda: link, self._host, self._port, ssl=self._tls, server_hostname=server_name
+            lambda: link, self.host, self.port, ssl=self._tls, server_hostname=server_name
         )
         if self._tls is not None:
             connection: ssl.SSLObject = transport.get_extra_info("ssl_object")
@@ -282,14 +282,14 @@ class Channel:
 
     def _render(self, path: str) -> bytes:
         """Return the fields that all calls of *path* share (gRPC over HTTP/2, "Requests")."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        host = f"[{self.host}]" if ":" in self.host else self.host
         scheme = b"https" if self._tls is not None else b"http"
         shared = pack_fields(
             (
                 (b":method", b"POST"),
                 (b":scheme", scheme),
                 (b":path", path.encode()),
-                (b":authority", f"{host}:{self._port}".encode()),
+                (b":authority", f"{host}:{self.port}".encode()),
                 (b"te", b"trailers"),
                 (b"content-type", b"application/grpc"),
                 (b"user-agent", _USER_AGENT),

@@ -14,7 +14,7 @@ from ssl import SSLContext
 from typing import Final
 
 from google.protobuf.message import DecodeError, Message
-from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]  # ships no types
+from grpc_health.v1 import health_pb2
 
 from sglr_dataplane.engine import EngineFacts
 from sglr_dataplane.engine.channel import Channel, ChannelOptions
@@ -37,15 +37,15 @@ class LeanEngine:
 
     def __init__(self, channel: Channel, *, deadlines: Deadlines | None = None) -> None:
         """Call the worker over *channel*, which is closed with the engine."""
-        self._channel = channel
+        self.channel = channel
         self._deadlines = deadlines or Deadlines()
 
     def __repr__(self) -> str:
-        return f"<LeanEngine {self._channel!r}>"
+        return f"<LeanEngine {self.channel!r}>"
 
     def generate(self, job: Job) -> LeanStream:
         """Start *job*; nothing is sent before the first ``__anext__`` or ``start``."""
-        return LeanStream(self._channel, job, self._deadlines)
+        return LeanStream(self.channel, job, self._deadlines)
 
     async def is_serving(self) -> bool:
         """Return whether the worker reports SERVING under both of its names.
@@ -87,7 +87,7 @@ class LeanEngine:
 
     async def aclose(self) -> None:
         """Close the connection; running streams end with WorkerUnavailableError."""
-        await self._channel.aclose()
+        await self.channel.aclose()
 
     async def _serves(self, name: str) -> bool:
         request = health_pb2.HealthCheckRequest(service=name).SerializeToString()
@@ -102,7 +102,7 @@ class LeanEngine:
 
     async def _ask(self, path: str, request: bytes, answer: Message, limit: float) -> None:
         """Fill *answer* with the one message that answers *request*."""
-        message = await self._channel.unary(path, request, limit=limit)
+        message = await self.channel.unary(path, request, limit=limit)
         try:
             answer.MergeFromString(message)
         except DecodeError as failure:
