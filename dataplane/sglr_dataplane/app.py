@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     from sglr_dataplane.config import RouterConfig
-    from sglr_dataplane.fleet.lease import Outcome
+    from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.worker import Worker
     from sglr_proto.snapshot import Endpoint, Snapshot
 

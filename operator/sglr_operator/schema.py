@@ -201,11 +201,12 @@ def _object(shape: inspect.StructType) -> Schema:
 def _field(field: inspect.Field, owner: type) -> Schema:
     found = _schema(field.type, owner, field.encode_name)
     # Only objects may lack what their default says; the API server fills it in from the inside.
-    if isinstance(field.default, msgspec.Struct) and owner.__module__ == structs.__name__:
+    in_spec = owner.__module__ != status.__name__
+    if isinstance(field.default, msgspec.Struct) and in_spec:
         found["default"] = {}
     elif isinstance(field.default, enum.Enum):
         found["default"] = field.default.value
-    elif isinstance(field.default, int) and owner.__module__ == structs.__name__:
+    elif isinstance(field.default, int | str) and in_spec:
         found["default"] = field.default
     return found | _rules(owner, field.encode_name)
 

@@ -28,15 +28,18 @@ from sglr_proto.spec import (
     Workers,
     refuse_unprintable,
 )
+from sglr_proto.spec_resilience import LastResort, OutlierDetection
 
 __all__ = [
     "API_VERSION",
     "KIND",
     "LabelRequirement",
     "LabelSelector",
+    "LastResort",
     "ManifestError",
     "Metadata",
     "Model",
+    "OutlierDetection",
     "PolicyName",
     "PoolRef",
     "Routing",

@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
+from sglr_proto.spec_resilience import OutlierDetection
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S+$")]
 """What a client sends as ``model``; 256 holds the longest repository name with a path in front."""
@@ -246,6 +247,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     routing: Annotated[
         Routing, Meta(description="How requests are spread over the workers. Default: in turn.")
     ] = Routing()
+    outlier_detection: Annotated[
+        OutlierDetection,
+        Meta(description="When a worker that fails requests is left alone. Default: see there."),
+    ] = OutlierDetection()
 
 
 def refuse_unprintable(**named: str) -> None:

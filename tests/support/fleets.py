@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.engine import EngineFacts
@@ -21,7 +22,7 @@ from sglr_proto.snapshot import BackendSnapshot, Endpoint, EndpointState, Snapsh
 from support.engines import ScriptedEngine, some_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 KEY = "default/chat"
 
@@ -67,11 +68,16 @@ def a_snapshot(
 
 
 def a_registry(
-    engines: Mapping[str, ScriptedEngine], *, ready: bool = True, facts: EngineFacts | None = None
+    engines: Mapping[str, ScriptedEngine],
+    *,
+    ready: bool = True,
+    facts: EngineFacts | None = None,
+    backend: SGLangBackend | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Registry:
     """Return a registry with one worker per engine, by endpoint id; *ready* skips their probes."""
-    registry = Registry(lambda endpoint: engines[endpoint.id])
-    registry.apply(a_snapshot(*map(an_endpoint, engines)))
+    registry = Registry(lambda endpoint: engines[endpoint.id], clock=clock)
+    registry.apply(a_snapshot(*map(an_endpoint, engines), backend=backend))
     if ready:
         for worker in registry.workers():
             worker.became_ready(facts or some_facts())

@@ -30,6 +30,16 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
                 }
             },
             "routing": {"policy": "RoundRobin"},
+            "outlierDetection": {
+                "consecutiveFailures": 5,
+                "failurePercent": 50,
+                "minimumRequests": 20,
+                "window": "60s",
+                "baseEjection": "10s",
+                "maxEjection": "300s",
+                "maxEjectionPercent": 50,
+                "lastResort": "FailOpen",
+            },
         },
     }
 

@@ -20,7 +20,8 @@ from sglr_dataplane.fleet.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sglr_dataplane.fleet.lease import OnOutcome, Outcome
+    from sglr_dataplane.fleet.breaker import Outcome
+    from sglr_dataplane.fleet.lease import OnOutcome
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
@@ -94,7 +95,10 @@ class Dispatcher:
         while (worker := self._choose(backend_key, job, tried)) is not None:
             tried.add(worker.id)
             stream = Stream(
-                Lease(worker, self._on_outcome), job, ends_at=ends_at, clock=self._clock
+                Lease(worker, self._on_outcome, self._clock),
+                job,
+                ends_at=ends_at,
+                clock=self._clock,
             )
             try:
                 await stream.open()
@@ -123,6 +127,8 @@ class Dispatcher:
             return last
         counts = self._registry.count(backend_key)
         known = f"{counts.known} known, {counts.ready} ready"
+        if counts.ejected:
+            known += f", {counts.ejected} left alone after failures"
         if isinstance(last, WorkerBusyError):
             return WorkerBusyError(f"Every worker of model {job.model!r} is busy: {known}.")
         if last is None:

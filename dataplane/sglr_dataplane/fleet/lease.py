@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.errors import (
@@ -12,23 +11,14 @@ from sglr_dataplane.errors import (
     WorkerBusyError,
     WorkerUnavailableError,
 )
+from sglr_dataplane.fleet.breaker import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglr_dataplane.fleet.worker import Worker
 
-    OnOutcome = Callable[[Worker, "Outcome"], None]
-
-
-class Outcome(StrEnum):
-    """What a worker's breaker and the metrics learn of one attempt."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    """The worker's doing: an error, a connection that died, a deadline that passed."""
-    ABANDONED = "abandoned"
-    """Says nothing about the worker: the client left, the job was invalid, the queue was full."""
+    OnOutcome = Callable[[Worker, Outcome], None]
 
 
 def outcome_of(failure: RouterError) -> Outcome:
@@ -40,27 +30,47 @@ def outcome_of(failure: RouterError) -> Outcome:
 class Lease:
     """One job on one worker, from its making to its one end."""
 
-    def __init__(self, worker: Worker, on_outcome: OnOutcome) -> None:
-        """Count a job on *worker*; *on_outcome* is told how it ends."""
+    def __init__(self, worker: Worker, on_outcome: OnOutcome, clock: Callable[[], float]) -> None:
+        """Count a job on *worker*.
+
+        Args:
+            worker: Who is to do it.
+            on_outcome: Told how it ends.
+            clock: Seconds that only go up; the breaker's.
+        """
         self.worker = worker
         self._on_outcome = on_outcome
+        self._clock = clock
         self.outcome: Outcome | None = None
         """How it ended; None while it lasts."""
+        self._permit = worker.breaker.enter(clock())
         worker.begin()
 
     def __repr__(self) -> str:
         return f"<Lease on {self.worker.id} {self.outcome or 'held'}>"
+
+    def answered(self) -> None:
+        """Note that the worker has begun to answer: it is alive, whatever was thought of it."""
+        now = self._clock()
+        self.worker.breaker.answered(self._permit, now)
+        self.worker.answered(now)
 
     def end(self, outcome: Outcome) -> None:
         """Give the worker back; only the first call counts."""
         if self.outcome is not None:
             return
         self.outcome = outcome
+        now = self._clock()
+        self.worker.breaker.leave(self._permit, outcome, now)
+        if outcome is Outcome.SUCCEEDED:
+            self.worker.answered(now)
         self.worker.end()
         self._on_outcome(self.worker, outcome)
 
     def fail(self, failure: RouterError) -> None:
-        """Give the worker back after *failure*; have it checked if it could not be reached."""
-        if isinstance(failure, WorkerUnavailableError):
+        """Give the worker back after *failure*; avoid it if it could not be reached or is full."""
+        if isinstance(failure, WorkerBusyError):
+            self.worker.was_busy(self._clock())
+        elif isinstance(failure, WorkerUnavailableError):
             self.worker.suspected()
         self.end(outcome_of(failure))

@@ -186,7 +186,7 @@ class Checkup:
                 self._failed(failure.message)
             return
         if not serving:
-            self._failed("The worker reports that it is not serving.")
+            self._declined("The worker reports that it is not serving.")
             return
         await self._passed()
 
@@ -200,6 +200,12 @@ class Checkup:
         self.worker.doubted(problem)
         if self._failures >= self._schedule.failures:
             self.worker.became_unhealthy(problem)
+
+    def _declined(self, problem: str) -> None:
+        """Believe a worker that says it does not serve: at once, unlike a probe that is lost."""
+        self._failed(problem)
+        if self.worker.state is not WorkerState.PENDING:
+            self.worker.refused(problem)
 
     async def _passed(self) -> None:
         facts = await self._current_facts()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from sglr_dataplane.fleet import selection
 from sglr_dataplane.fleet.policies.named import new_policy
+from sglr_dataplane.fleet.settings import breaker_settings
 from sglr_dataplane.fleet.worker import Worker
-from sglr_proto.snapshot import Endpoint, EndpointState
+from sglr_proto.snapshot import Endpoint
 
 if TYPE_CHECKING:
     from sglr_dataplane.engine import Engine, EngineFacts
@@ -30,6 +33,8 @@ class Counts:
 
     known: int
     ready: int
+    ejected: int = 0
+    """Those whose breaker is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,20 @@ class _Backend:
 class Registry:
     """Who there is. Changed by :meth:`apply` alone, in one step; everything else reads."""
 
-    def __init__(self, engine_for: Callable[[Endpoint], Engine]) -> None:
-        """Start empty; *engine_for* makes the client of a new worker."""
+    def __init__(
+        self,
+        engine_for: Callable[[Endpoint], Engine],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            engine_for: Makes the client of a new worker.
+            clock: Seconds that only go up; the one the dispatcher reads.
+        """
         self._engine_for = engine_for
+        self._clock = clock
         self._backends: dict[str, _Backend] = {}
         self._keys: dict[str, str] = {}
         self._leaving: set[Worker] = set()
@@ -113,21 +129,23 @@ class Registry:
     def candidates(self, backend_key: str, *, without: Collection[str] = ()) -> tuple[Worker, ...]:
         """Return the workers that may take a job now, those with an id in *without* left out.
 
-        The first of these groups with anybody in it: ready; ready, but its last probe or its
-        connection failed; ready, but the control plane wants no new jobs there.
+        They are the best group with anybody in it: see :mod:`sglr_dataplane.fleet.selection`.
         """
-        tiers: tuple[list[Worker], ...] = ([], [], [])
-        for worker in self._workers(backend_key):
-            if worker.is_ready and worker.id not in without:
-                tier = _tier(worker)
-                if tier is not None:
-                    tiers[tier].append(worker)
-        return tuple(next(filter(None, tiers), ()))
+        backend = self._backends.get(backend_key)
+        if backend is None:
+            return ()
+        wanted = backend.spec.spec.outlier_detection
+        return selection.candidates(backend.workers.values(), wanted, self._clock(), without)
 
     def count(self, backend_key: str) -> Counts:
         """Return how many workers *backend_key* has; zeroes when it is gone."""
         workers = self._workers(backend_key)
-        return Counts(len(workers), sum(_is_usable(worker) for worker in workers))
+        now = self._clock()
+        return Counts(
+            len(workers),
+            selection.usable(workers),
+            sum(not worker.breaker.admits(now) for worker in workers),
+        )
 
     def counts(self) -> dict[str, Counts]:
         """Return the counts of every backend by its key."""
@@ -191,6 +209,7 @@ class Registry:
         names = frozenset(wanted.backend.spec.model.names)
         known = self._backends.get(key)
         policy = wanted.backend.spec.routing.policy
+        breaker = breaker_settings(wanted.backend.spec)
         workers: dict[str, Worker] = {}
         for endpoint in wanted.endpoints:
             worker = known.workers.get(endpoint.id) if known is not None else None
@@ -198,6 +217,7 @@ class Registry:
                 worker = Worker(key, endpoint, self._engine_for(endpoint), model_names=names)
             else:
                 worker.told(endpoint, names)
+            worker.breaker.adjust(breaker)
             workers[endpoint.id] = worker
         if known is not None and known.spec.spec.routing.policy == policy:
             return _Backend(wanted.backend, known.policy, workers)
@@ -219,20 +239,6 @@ def _is_same(one: Endpoint, other: Endpoint) -> bool:
         getattr(one, name) == getattr(other, name)
         for name in ("host", "port", "protocol", "incarnation")
     )
-
-
-def _is_usable(worker: Worker) -> bool:
-    return worker.is_ready and worker.endpoint.state is EndpointState.READY
-
-
-def _tier(worker: Worker) -> int | None:
-    match worker.endpoint.state:
-        case EndpointState.READY:
-            return 1 if worker.suspect else 0
-        case EndpointState.DRAINING:
-            return 2
-        case EndpointState.UNREADY:
-            return None
 
 
 def _unheard() -> None:

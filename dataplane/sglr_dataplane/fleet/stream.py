@@ -7,12 +7,13 @@ import warnings
 from typing import TYPE_CHECKING, Self
 
 from sglr_dataplane.errors import DeadlineExceededError, RouterError, TruncatedStreamError
-from sglr_dataplane.fleet.lease import Lease, Outcome
+from sglr_dataplane.fleet.breaker import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglr_dataplane.engine import ChunkStream
+    from sglr_dataplane.fleet.lease import Lease
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Chunk, Job
 
@@ -73,7 +74,7 @@ class Stream:
             raise self._failed(_over()) from cause
         except RouterError as failure:
             raise self._failed(failure) from failure.__cause__
-        self.worker.answered(self._clock())
+        self._lease.answered()
 
     def __aiter__(self) -> Self:
         return self
@@ -102,7 +103,6 @@ class Stream:
             return await anext(self._chunks)
         except StopAsyncIteration:
             self._lease.end(Outcome.SUCCEEDED)
-            self.worker.answered(self._clock())
             raise
         except RouterError as failure:
             raise self._failed(failure) from failure.__cause__

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from sglr_dataplane.fleet.breaker import Breaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglr_dataplane.engine import Engine, EngineFacts
     from sglr_proto.snapshot import Endpoint
+
+
+BUSY: Final = 1.0
+"""Seconds that a worker whose queue was full is avoided, where another can be had: a decode step
+frees a place every few tens of milliseconds."""
 
 
 class WorkerState(StrEnum):
@@ -51,6 +58,12 @@ class Worker:
         """Why it is not ready, as a sentence for operators; None when it is."""
         self.answered_at: float | None = None
         """When it last answered a job, by the dispatcher's clock in seconds; None before."""
+        self.breaker = Breaker()
+        """What real traffic says of it; lives as long as this worker, whatever its probes say."""
+        self.may_still_serve = True
+        """False when it says itself that it does not serve, or serves another model: then not even
+        the last resort is to be tried with it."""
+        self._busy_until = 0.0
         self.wake: Callable[[], None] = _nobody
         """Called when the one who tends this worker should look at it at once."""
 
@@ -96,6 +109,14 @@ class Worker:
         """Note that it answered a job at *now*: a sign of life as good as a probe."""
         self.answered_at = now
 
+    def was_busy(self, now: float) -> None:
+        """Avoid it for a moment: its queue was full at *now*, which is no failure."""
+        self._busy_until = now + BUSY
+
+    def is_busy(self, now: float) -> bool:
+        """Return whether its queue was full a moment ago."""
+        return now < self._busy_until
+
     def suspected(self) -> None:
         """Avoid it until a probe has cleared it, and have that probe made at once."""
         self.suspect = True
@@ -110,6 +131,7 @@ class Worker:
         """Give it jobs from now on; *facts* are what it said just now."""
         self.facts = facts
         self.suspect = False
+        self.may_still_serve = True
         if self.state is not WorkerState.LEAVING:
             self.problem = None
             self.state = WorkerState.READY
@@ -121,8 +143,9 @@ class Worker:
             self.state = WorkerState.UNHEALTHY
 
     def refused(self, problem: str) -> None:
-        """Give it no jobs because it is not what its backend needs."""
+        """Give it no jobs, not even as the last resort: it says itself that they are not for it."""
         self.problem = problem
+        self.may_still_serve = False
         if self.state is not WorkerState.LEAVING:
             self.state = WorkerState.UNHEALTHY
 

@@ -21,6 +21,7 @@ from sglr_dataplane.errors import (
     WorkerRefusedError,
     WorkerUnavailableError,
 )
+from sglr_dataplane.fleet.breaker import BreakerState
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.stream import Stream
@@ -212,6 +213,76 @@ async def test_a13_busy_everywhere_is_busy_and_no_failure() -> None:
     assert failure.value.retry_after == 1
     assert ledger.entries[:2] == [("w1", "abandoned"), ("w2", "abandoned")]
     assert len(chunks) == 3
+
+
+async def test_a12_bad_requests_open_no_breaker() -> None:
+    """A12: ten refusals in a row, then a good request is served, by the same worker."""
+    registry = a_registry({"w1": ScriptedEngine(*[[INVALID]] * 10, HI)})
+    dispatcher = a_dispatcher(registry)
+
+    for _ in range(10):
+        with pytest.raises(WorkerRefusedError):
+            await dispatcher.dispatch(KEY, a_job())
+    chunks = await all_of(await dispatcher.dispatch(KEY, a_job()))
+
+    assert len(chunks) == 3
+    assert registry.workers()[0].breaker.state is BreakerState.CLOSED
+
+
+async def test_a13_twenty_full_queues_open_no_breaker() -> None:
+    """A13: a request right after the queue has room again is served at once."""
+    registry = a_registry({"w1": ScriptedEngine(*[[BUSY]] * 20, HI)})
+    dispatcher = a_dispatcher(registry)
+
+    for _ in range(20):
+        with pytest.raises(WorkerBusyError):
+            await dispatcher.dispatch(KEY, a_job())
+    chunks = await all_of(await dispatcher.dispatch(KEY, a_job()))
+
+    assert len(chunks) == 3
+    assert registry.workers()[0].breaker.failures == 0
+
+
+async def test_failures_open_the_breaker_and_the_first_chunk_closes_it() -> None:
+    """A worker that fails five jobs gets none for ten seconds, then one, then all."""
+    clock = FakeClock()
+    engines = {"w1": ScriptedEngine(*[[BROKEN]] * 5, HI), "w2": ScriptedEngine(HI)}
+    registry = a_registry(engines, clock=clock)
+    dispatcher = Dispatcher(registry, clock=clock)
+
+    for _ in range(20):
+        await all_of(await dispatcher.dispatch(KEY, a_job()))
+    while_open = len(engines["w1"].jobs)
+    clock.pass_by(10)
+    for _ in range(4):
+        await all_of(await dispatcher.dispatch(KEY, a_job()))
+
+    assert while_open == 5
+    assert len(engines["w1"].jobs) == 7
+    assert registry.workers()[0].breaker.state is BreakerState.CLOSED
+
+
+async def test_a_probe_whose_client_leaves_gives_its_permit_back() -> None:
+    """Cancelling the half-open attempt lets the next job try the worker."""
+    clock = FakeClock()
+    engine = ScriptedEngine(*[[BROKEN]] * 5, [HANG], HI)
+    registry = a_registry({"w1": engine}, clock=clock)
+    dispatcher = Dispatcher(registry, clock=clock)
+    for _ in range(5):
+        with pytest.raises(WorkerError):
+            await dispatcher.dispatch(KEY, a_job())
+    clock.pass_by(10)
+
+    probe = asyncio.ensure_future(dispatcher.dispatch(KEY, a_job()))
+    await asyncio.sleep(0)
+    await engine.streams[-1].waiting.wait()
+    probe.cancel()
+    await asyncio.wait({probe})
+    admitted = registry.workers()[0].breaker.admits(clock())
+    await all_of(await dispatcher.dispatch(KEY, a_job()))
+
+    assert admitted
+    assert registry.workers()[0].breaker.state is BreakerState.CLOSED
 
 
 async def test_a04_a_failure_after_the_first_chunk_is_not_retried() -> None:

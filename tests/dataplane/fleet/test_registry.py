@@ -234,6 +234,22 @@ def test_a_policy_lives_as_long_as_it_is_asked_for() -> None:
     assert registry.policy(KEY) is before
 
 
+def test_a_breaker_outlives_blips_and_reloads_and_dies_with_its_process() -> None:
+    """Readiness and settings change nothing it knows; another incarnation begins anew."""
+    registry = a_registry({"a": ScriptedEngine()})
+    breaker = registry.workers()[0].breaker
+    endpoint = an_endpoint("a", state=EndpointState.DRAINING)
+
+    registry.apply(a_snapshot(endpoint, version=2))
+    registry.workers()[0].became_unhealthy("blip")
+    registry.workers()[0].became_ready(some_facts())
+    kept = registry.workers()[0].breaker
+    registry.apply(a_snapshot(an_endpoint("a", incarnation="2"), version=3))
+
+    assert kept is breaker
+    assert registry.workers()[0].breaker is not breaker
+
+
 def test_a_job_that_never_began_cannot_end() -> None:
     """A45: a count below zero is a bug that says so."""
     (worker,) = a_registry({"a": ScriptedEngine()}).workers()
