@@ -159,3 +159,18 @@ def test_unusual_compressions_are_refused(tmp_path: Path, compression: int) -> N
 
     with pytest.raises(TokenizerLoadError, match="is no zip archive"):
         unpacked(packed.getvalue(), digest_of(packed.getvalue()), tmp_path)
+
+
+def test_the_faster_of_two_processes_wins(tmp_path: Path) -> None:
+    """Both have the same files, so the slower one takes those; a file in the way is an error."""
+    unfinished, target, occupied = (
+        tmp_path / name for name in ("unfinished", "target", "occupied")
+    )
+    for directory in (unfinished, target):
+        directory.mkdir()
+        (directory / "tokenizer.json").write_bytes(b"{}")
+    occupied.write_bytes(b"")
+
+    assert bundle._published(unfinished, target) == target
+    with pytest.raises(OSError, match="Not a directory"):
+        bundle._published(unfinished, occupied)

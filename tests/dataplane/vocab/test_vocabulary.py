@@ -137,3 +137,35 @@ def test_a_file_that_cannot_be_read_is_the_same_error(tmp_path: Path) -> None:
 
     with pytest.raises(TokenizerLoadError, match=r"^tokenizer.json cannot be read: "):
         Vocabulary.from_dir(tmp_path)
+
+
+def test_a_unigram_vocabulary_counts_its_tokens() -> None:
+    """There the ids are positions in a list, and the scores do not matter for decoding."""
+    replace = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+    document = {
+        "model": {"type": "Unigram", "vocab": [["<unk>", 0.0], ["a", -1.0], ["▁b", -2.5]]},
+        "decoder": {"type": "Sequence", "decoders": [replace, {"type": "Fuse"}]},
+    }
+
+    assert parsed(json.dumps(document).encode()).decode([1, 2, 1]) == "a ba"
+
+
+def test_an_added_token_that_spells_a_byte_is_no_piece_of_its_own() -> None:
+    """In byte-level spelling ``¡`` is the byte 0xA1; the tokenizers library joins it to others."""
+    added = json.loads(SOURCE)["added_tokens"]
+    added += [added[0] | {"id": 4105, "content": "¡Â"}, added[0] | {"id": 4106, "content": ""}]
+    source = changed(added_tokens=added)
+    vocabulary = parsed(source)
+    last = next(i for i in range(256) if vocabulary.bytes_of(i) == b"\xa2")
+
+    pieces = vocabulary.decoder().feed((4105, last))
+    assert [(piece.text, piece.token_id) for piece in pieces] == [("\ufffd¢", None)]
+    assert Tokenizer.from_str(source.decode()).decode([4105, last], skip_special_tokens=False) == (
+        "\ufffd¢"
+    )
+    assert 4106 not in vocabulary.added
+
+
+def test_a_vocabulary_shows_its_size_and_digest() -> None:
+    """For logs and debuggers; never its tokens."""
+    assert repr(DEMO) == f"Vocabulary(size=4105, digest={DEMO.digest[:12]!r})"
