@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
+import secrets
+import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import sglr_proto
+from sglr_operator.config import Address, LeaseConfig, OperatorConfig, PushConfig, validated
 from sglr_operator.errors import OperatorError
 from sglr_proto.errors import ManifestError
 
@@ -29,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sglr-operator", description=__doc__)
     parser.add_argument("--version", action="version", version=sglr_proto.__version__)
     commands = parser.add_subparsers(title="commands", required=True)
+    run = commands.add_parser("run", help="watch the cluster and push endpoint lists to routers")
+    _add_run_flags(run)
+    run.set_defaults(run=_run)
     check = commands.add_parser(
         "check", help="say what the API server and the operator would say about a file"
     )
@@ -37,6 +46,102 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(run=_check)
     return parser
+
+
+def _add_run_flags(run: argparse.ArgumentParser) -> None:
+    add = run.add_argument
+    add("--namespace", action="append", default=[], help="watch this one; repeat; default: all")
+    add("--kubeconfig", help="default: the pod's service account, else the user's own")
+    add("--http-address", type=_address, default="0.0.0.0:8081", help="health and metrics")
+    add("--debug-address", type=_address, help="/debug/snapshot, on loopback; default: nowhere")
+    add("--push-address", type=_address, default="0.0.0.0:9443", help="where routers subscribe")
+    add("--push-certificate", help="PEM chain of the push server; without it there is no TLS")
+    add("--push-key", help="PEM key of the push server")
+    add("--push-client-ca", help="PEM bundle that router certificates must chain to")
+    add("--push-auth", choices=["none", "mtls", "token-review"], default="none")
+    add("--push-audience", default="sglr-operator", help="what router tokens are made for")
+    add("--router-account", action="append", default=[], help="NAMESPACE:NAME let in; repeat")
+    add("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "default"))
+    add("--lease-name", default="sglr-operator")
+    add("--identity", default=_identity(), help="unique per replica; default: the pod's")
+    add("--log-level", choices=["DEBUG", "INFO", "WARNING", "ERROR"], default="INFO")
+
+
+def _address(text: str) -> Address:
+    """Return ``HOST:PORT`` as an address."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004  # TCP's last port
+        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
+    return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104  # as Go servers have it
+
+
+def _identity() -> str:
+    """Return a name for this replica that a restarted container keeps and no other pod has."""
+    pod, uid = os.environ.get("POD_NAME"), os.environ.get("POD_UID")
+    return f"{pod}_{uid}" if pod and uid else f"{socket.gethostname()}_{secrets.token_hex(4)}"
+
+
+def _config(arguments: argparse.Namespace) -> OperatorConfig:
+    push = PushConfig(
+        address=arguments.push_address,
+        certificate=arguments.push_certificate,
+        key=arguments.push_key,
+        client_ca=arguments.push_client_ca,
+        auth=arguments.push_auth,
+        audience=arguments.push_audience,
+        router_accounts=tuple(arguments.router_account),
+    )
+    lease = LeaseConfig(
+        namespace=arguments.lease_namespace,
+        name=arguments.lease_name,
+        identity=arguments.identity,
+    )
+    return validated(
+        OperatorConfig(
+            namespaces=tuple(arguments.namespace),
+            kubeconfig=arguments.kubeconfig,
+            push=push,
+            lease=lease,
+            http=arguments.http_address,
+            debug=arguments.debug_address,
+        )
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT; 0 after a clean end."""
+    # The operator's own dependencies are an extra; `check` works without them.
+    from prometheus_client import CollectorRegistry
+
+    from sglr_operator.app import Operator
+    from sglr_operator.log import set_up
+    from sglr_operator.metrics import Metrics
+
+    config = _config(arguments)
+    set_up(arguments.log_level)
+
+    async def run() -> None:
+        operator = Operator(config, Metrics(CollectorRegistry()))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, operator.stop)
+        await operator.run()
+
+    problems: list[BaseException] = []
+    try:
+        asyncio.run(run())
+    except* OperatorError as group:
+        problems = _leaves(group)
+    for problem in problems:
+        print(f"sglr-operator: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _leaves(group: BaseExceptionGroup[OperatorError]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -104,8 +104,6 @@ class LeaseConfig:
     be elected."""
     retry: float = 2.0
     """Between attempts to renew or to acquire."""
-    enabled: bool = True
-    """False: this process is the only one and always leads, with an epoch from its start time."""
 
 
 @dataclass(frozen=True, slots=True)

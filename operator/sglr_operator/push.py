@@ -45,6 +45,7 @@ class PushService:
         metrics: Metrics,
         clock: Callable[[], float],
         outranked: Callable[[Epoch], None],
+        may_speak: Callable[[], bool],
         authenticate: Authenticate | None = None,
     ) -> None:
         """Serve *publisher*.
@@ -56,6 +57,7 @@ class PushService:
             metrics: Where refusals are counted.
             clock: Monotonic seconds.
             outranked: Called with an epoch that a router has seen and that is above our own.
+            may_speak: Whether this replica leads at this very moment: asked before each message.
             authenticate: Judges bearer tokens; None lets in whom the transport lets in.
         """
         self._publisher = publisher
@@ -64,6 +66,7 @@ class PushService:
         self._metrics = metrics
         self._clock = clock
         self._outranked = outranked
+        self._may_speak = may_speak
         self._authenticate = authenticate
         self._next_turn = 0.0
 
@@ -133,6 +136,10 @@ class PushService:
     ) -> AsyncGenerator[bytes]:
         """Yield what is due, and heartbeats when nothing is, until the stream is to end."""
         while not router.ending and not listening.done():
+            if not self._may_speak():
+                # A leader that was frozen for a while must not push what it knew then.
+                router.ending = "this replica does not lead any more"
+                break
             message = self._publisher.due(router)
             if message is not None:
                 yield message

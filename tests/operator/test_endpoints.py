@@ -49,9 +49,9 @@ def states(world: World, workers: dict[str, Any] | None = None) -> dict[str, End
     ],
 )
 def test_a18_conditions_of_a_slice_decide_what_may_be_sent(
-    ready: bool | None,  # noqa: FBT001  # the table's columns
-    serving: bool | None,  # noqa: FBT001
-    terminating: bool | None,  # noqa: FBT001
+    ready: bool | None,  # the table's columns
+    serving: bool | None,
+    terminating: bool | None,
     state: EndpointState,
 ) -> None:
     """Null ready is true, null serving is ready, null terminating is false."""

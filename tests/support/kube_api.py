@@ -86,10 +86,11 @@ class FakeApi:
         self.bookmark_every = 0.05
         self.allowed: Callable[[Call], bool] = lambda _call: True
         self.served = {
-            "/api/v1": ["pods", "services"],
+            "/api/v1": ["pods", "services", "events", "namespaces"],
             "/apis/discovery.k8s.io/v1": ["endpointslices"],
             "/apis/sglr.dev/v1alpha1": ["sglangbackends"],
             "/apis/coordination.k8s.io/v1": ["leases"],
+            "/apis/apiextensions.k8s.io/v1": ["customresourcedefinitions"],
         }
         self.tokens: dict[str, Body] = {}
         """Token → the status a TokenReview answers."""
@@ -176,15 +177,22 @@ class FakeApi:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
         path = request.path
-        if path in self.served:
-            names = [{"name": plural} for plural in self.served[path]]
-            return web.json_response({"kind": "APIResourceList", "resources": names})
+        discovered = self._discover(path.rstrip("/"))
+        if discovered is not None:
+            return web.json_response(discovered)
+        if path.startswith("/apis/") and path.count("/") <= 3:  # /apis/GROUP/VERSION
+            return _status(404, "NotFound", "no such group")
         call = await _call(request)
+        if not call.plural:
+            return _status(404, "NotFound", "no such group")
         self.calls.append(call)
         if not self.allowed(call):
             return _status(403, "Forbidden", f"cannot {call.verb} {call.plural}")
         if call.plural != "tokenreviews" and not self._is_served(path, call.plural):
             return _status(404, "NotFound", "the server could not find the requested resource")
+        return await self._answer(request, call)
+
+    async def _answer(self, request: web.Request, call: Call) -> web.StreamResponse:
         fault = self._fault(call)
         refusal = await self._refusal(request, fault)
         if refusal is not None:
@@ -192,6 +200,17 @@ class FakeApi:
         if call.verb == "watch":
             return await self._watch(request, call, fault)
         return self._respond(call, fault)
+
+    def _discover(self, path: str) -> Body | None:
+        """Return what discovery says at *path*; None when it is no path of discovery."""
+        if path in {"/version", "/api"}:
+            return {"major": "1", "minor": "30", "versions": ["v1"]}
+        if path == "/apis":
+            groups = [root.split("/")[2:] for root in self.served if root.startswith("/apis/")]
+            return {"groups": [_group(name, version) for name, version in groups]}
+        if path not in self.served:
+            return None
+        return {"kind": "APIResourceList", "resources": list(map(_resource, self.served[path]))}
 
     def _is_served(self, path: str, plural: str) -> bool:
         return any(path.startswith(root) and plural in have for root, have in self.served.items())
@@ -332,6 +351,21 @@ class FakeApi:
         ends = asyncio.get_running_loop().time() + self.bookmark_every
         while self.version <= version and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110  # tests change the version from plain functions
             await asyncio.sleep(0.002)
+
+
+def _group(name: str, version: str) -> Body:
+    found = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [found], "preferredVersion": found}
+
+
+def _resource(plural: str) -> Body:
+    return {
+        "name": plural,
+        "singularName": plural.removesuffix("s"),
+        "kind": plural.capitalize(),
+        "namespaced": plural not in {"namespaces", "customresourcedefinitions"},
+        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+    }
 
 
 async def _line(response: web.StreamResponse, kind: str, body: Body) -> None:

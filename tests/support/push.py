@@ -61,6 +61,7 @@ def an_operator(
     config: PushConfig = CONFIG,
     clock: Callable[[], float] = time.monotonic,
     authenticate: Authenticate | None = None,
+    may_speak: Callable[[], bool] = lambda: True,
 ) -> Operator:
     """Return an operator that does not listen yet."""
     answered: list[str] = []
@@ -75,6 +76,7 @@ def an_operator(
         metrics=metrics,
         clock=clock,
         outranked=outranked.append,
+        may_speak=may_speak,
         authenticate=authenticate,
     )
     return Operator(publisher, service, metrics, answered=answered, outranked=outranked)
