@@ -4,6 +4,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Small, and one of each kind; `scripts/fetch_tokenizers.py --list` names all that tests know.
+TOKENIZERS ?= qwen3 deepseek_v4 mistral_v3 mistral_tekken
 
 .PHONY: help
 help: ## this list
@@ -23,15 +25,16 @@ demo: $(VENV)/.run ## two simulated workers, the router and three answers; ARGS=
 setup: $(VENV)/.dev ## the environment for developing, from the lock file
 
 .PHONY: test
-test: $(VENV)/.dev tokenizers ## the test suite with its coverage gate
+test: $(VENV)/.dev ## the test suite with its coverage gate
+	-$(MAKE) --no-print-directory tokenizers
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
 .PHONY: tokenizers
-tokenizers: $(VENV)/.dev ## the real tokenizer that `make test` walks with (kept in .cache)
-	$(BIN)/python scripts/fetch_tokenizers.py --only qwen3
+tokenizers: $(VENV)/.dev ## real models' tokenizers for the tests (kept in .cache; without them tests skip)
+	$(BIN)/python scripts/fetch_tokenizers.py --only $(TOKENIZERS)
 
 .PHONY: check
 check: $(VENV)/.dev ## formatters, linters, types, import contracts, stubs and locks

@@ -59,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         limits=Limits(max_body_bytes=arguments.max_body_bytes),
     )
     log.set_up(config.log_level)
+    # Its thread pool would start per process and not survive a fork; requests are the parallelism.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(config, on_listening=_announce))
