@@ -160,6 +160,11 @@ class WorkerBusyError(NoAvailableWorkersError):
 
     code = "worker_busy"
 
+    def __init__(self, message: str, *, retry_after: int = 1, pause: float | None = None) -> None:
+        """Keep *message*; *pause* is how many seconds the worker asks to be left alone, if it does."""
+        super().__init__(message, retry_after=retry_after)
+        self.pause = pause
+
 
 class TokenizerUnavailableError(NoAvailableWorkersError):
     """The backend is known, but its tokenizer is not loaded (yet)."""

@@ -28,11 +28,12 @@ from sglr_proto.spec import (
     Workers,
     refuse_unprintable,
 )
-from sglr_proto.spec_resilience import LastResort, OutlierDetection
+from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
 
 __all__ = [
     "API_VERSION",
     "KIND",
+    "HealthCheck",
     "LabelRequirement",
     "LabelSelector",
     "LastResort",
@@ -42,6 +43,7 @@ __all__ = [
     "OutlierDetection",
     "PolicyName",
     "PoolRef",
+    "Retry",
     "Routing",
     "SGLangBackend",
     "SelectorOperator",
@@ -49,6 +51,7 @@ __all__ = [
     "Spec",
     "StaticEndpoint",
     "StaticWorkers",
+    "Timeouts",
     "Tokenizer",
     "Workers",
     "decode_backend",

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
-from sglr_proto.spec_resilience import OutlierDetection
+from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S+$")]
 """What a client sends as ``model``; 256 holds the longest repository name with a path in front."""
@@ -247,6 +247,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     routing: Annotated[
         Routing, Meta(description="How requests are spread over the workers. Default: in turn.")
     ] = Routing()
+    timeouts: Annotated[
+        Timeouts, Meta(description="How long what may take. Default: see there.")
+    ] = Timeouts()
+    retry: Annotated[
+        Retry, Meta(description="What is tried again, and how often. Default: see there.")
+    ] = Retry()
+    health_check: Annotated[
+        HealthCheck,
+        Meta(description="How workers are asked for their health. Default: see there."),
+    ] = HealthCheck()
     outlier_detection: Annotated[
         OutlierDetection,
         Meta(description="When a worker that fails requests is left alone. Default: see there."),

@@ -191,7 +191,7 @@ def test_what_is_out_of_bounds_is_refused_with_its_path(
     [
         ("status2", "apiVersion, kind, metadata, spec"),
         ("metadata.namspace", "name, namespace"),
-        ("spec.modle", "model, tokenizer, workers, routing, outlierDetection"),
+        ("spec.modle", ", ".join(a_document()["spec"])),
         ("spec.model.nmae", "name, aliases"),
         ("spec.tokenizer.dir", "path"),
         ("spec.workers.sttic", "service, selector, static, inferencePoolRef, ports"),

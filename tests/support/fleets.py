@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sglr_dataplane.engine import EngineFacts
 from sglr_dataplane.fleet.registry import Registry
@@ -45,9 +45,9 @@ def an_endpoint(
 
 
 def a_backend(
-    name: str = "chat", *, model: str = "m", aliases: tuple[str, ...] = ()
+    name: str = "chat", *, model: str = "m", aliases: tuple[str, ...] = (), **sections: Any
 ) -> SGLangBackend:
-    """Return a backend; its static workers are not looked at."""
+    """Return a backend; *sections* are more fields of its spec. Its workers are not looked at."""
     static = StaticWorkers(endpoints=(StaticEndpoint(host="10.0.0.1"),))
     return SGLangBackend(
         metadata=Metadata(name=name),
@@ -55,6 +55,7 @@ def a_backend(
             model=Model(name=model, aliases=aliases),
             tokenizer=Tokenizer(path="/models/m"),
             workers=Workers(static=static),
+            **sections,
         ),
     )
 
@@ -76,7 +77,7 @@ def a_registry(
     clock: Callable[[], float] = time.monotonic,
 ) -> Registry:
     """Return a registry with one worker per engine, by endpoint id; *ready* skips their probes."""
-    registry = Registry(lambda endpoint: engines[endpoint.id], clock=clock)
+    registry = Registry(lambda endpoint, _backend: engines[endpoint.id], clock=clock)
     registry.apply(a_snapshot(*map(an_endpoint, engines), backend=backend))
     if ready:
         for worker in registry.workers():

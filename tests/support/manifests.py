@@ -30,6 +30,27 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
                 }
             },
             "routing": {"policy": "RoundRobin"},
+            "timeouts": {
+                "connect": "2s",
+                "firstToken": "120s",
+                "streamIdle": "60s",
+                "request": "1800s",
+            },
+            "retry": {
+                "attempts": 3,
+                "budgetPercent": 20,
+                "budgetMinimum": 10,
+                "budgetWindow": "10s",
+                "initialBackoff": "50ms",
+                "maxBackoff": "2s",
+                "maxRetryAfter": "10s",
+            },
+            "healthCheck": {
+                "interval": "5s",
+                "timeout": "2s",
+                "healthyThreshold": 1,
+                "unhealthyThreshold": 3,
+            },
             "outlierDetection": {
                 "consecutiveFailures": 5,
                 "failurePercent": 50,

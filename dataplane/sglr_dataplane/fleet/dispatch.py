@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sglr_dataplane.errors import (
     NoAvailableWorkersError,
     RouterError,
     WorkerBusyError,
     WorkerError,
-    WorkerLostError,
-    WorkerUnavailableError,
 )
 from sglr_dataplane.fleet.lease import Lease
+from sglr_dataplane.fleet.retry import Retries
 from sglr_dataplane.fleet.stream import Stream
 
 if TYPE_CHECKING:
@@ -22,37 +23,12 @@ if TYPE_CHECKING:
 
     from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.lease import OnOutcome
+    from sglr_dataplane.fleet.pool import Pool
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
 
 logger = logging.getLogger(__name__)
-
-TOTAL: Final = 1800.0
-"""Seconds for a job, all attempts together: 32 000 tokens of reasoning at 20 tokens a second."""
-
-
-class Retries:
-    """What one job may still be tried again after; another worker each time."""
-
-    def __init__(self) -> None:
-        self._losses = 1
-        self._errors = 1
-
-    def __repr__(self) -> str:
-        return f"<Retries losses={self._losses} errors={self._errors}>"
-
-    def allow(self, failure: RouterError) -> bool:
-        """Return whether the job may go to another worker after *failure*, and count it."""
-        if isinstance(failure, WorkerLostError):
-            # Some jobs end the engine that takes them: never let one have a third.
-            self._losses -= 1
-            return self._losses >= 0
-        if isinstance(failure, WorkerError):
-            # One worker's trouble, or the job's own: a second opinion, not a third.
-            self._errors -= 1
-            return self._errors >= 0
-        return isinstance(failure, WorkerUnavailableError | WorkerBusyError)
 
 
 class Dispatcher:
@@ -63,21 +39,21 @@ class Dispatcher:
         registry: Registry,
         *,
         on_outcome: OnOutcome | None = None,
-        total: float = TOTAL,
         clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         """Choose among the workers of *registry*.
 
         Args:
             registry: Who there is.
             on_outcome: Told the worker and the outcome of every attempt, once.
-            total: Seconds a job may take, from dispatch to its last chunk.
             clock: Seconds that only go up; the one the prober reads.
+            chance: A number in ``[0, 1)``, for the jitter of waits.
         """
         self._registry = registry
         self._on_outcome: OnOutcome = on_outcome or _unheard
-        self._total = total
         self._clock = clock
+        self._chance = chance
 
     async def dispatch(self, backend_key: str, job: Job) -> Stream:
         """Return the stream of *job*, whose first chunk has come; the caller closes it.
@@ -88,38 +64,52 @@ class Dispatcher:
             InvalidRequestError: A worker refused the job.
             DeadlineExceededError: Its time is over.
         """
-        ends_at = self._clock() + self._total
-        retries = Retries()
+        pool = self._registry.pool(backend_key)
+        if pool is None:
+            raise self._nobody(backend_key, job, None)
+        pool.budget.request(self._clock())
+        ends_at = self._clock() + pool.settings.deadlines.total
+        retries = Retries(pool.settings.retry.attempts)
         tried: set[str] = set()
         last: RouterError | None = None
-        while (worker := self._choose(backend_key, job, tried)) is not None:
+        while (worker := self._choose(pool, job, tried)) is not None:
             tried.add(worker.id)
-            stream = Stream(
-                Lease(worker, self._on_outcome, self._clock),
-                job,
-                ends_at=ends_at,
-                clock=self._clock,
-            )
             try:
-                await stream.open()
-            except BaseException as failure:
-                await stream.aclose()
-                if not isinstance(failure, RouterError) or not retries.allow(failure):
+                return await self._attempt(pool, worker, job, ends_at)
+            except RouterError as failure:
+                if not retries.allow(failure) or not pool.budget.take(self._clock()):
                     raise
                 last = failure
                 logger.info(
                     "attempt failed",
                     extra={"job": job.id, "worker": worker.id, "error": failure.message},
                 )
-            else:
-                return stream
+            await self._pause(pool.settings.retry.backoff(len(tried), self._chance()), ends_at)
         raise self._nobody(backend_key, job, last)
 
-    def _choose(self, backend_key: str, job: Job, tried: set[str]) -> Worker | None:
-        candidates = self._registry.candidates(backend_key, without=tried)
-        if not candidates:
-            return None
-        return self._registry.policy(backend_key).choose(job, candidates)
+    async def _attempt(self, pool: Pool, worker: Worker, job: Job, ends_at: float) -> Stream:
+        """Return the stream of *job* on *worker*, opened; closed when it fails or is cancelled."""
+        lease = Lease(
+            worker,
+            self._on_outcome,
+            self._clock,
+            longest_pause=pool.settings.retry.longest_pause,
+        )
+        stream = Stream(lease, job, ends_at=ends_at, clock=self._clock)
+        try:
+            await stream.open()
+        except BaseException:
+            await stream.aclose()
+            raise
+        return stream
+
+    async def _pause(self, seconds: float, ends_at: float) -> None:
+        """Wait for *seconds*, but not past *ends_at*: the next attempt says that time is over."""
+        await asyncio.sleep(max(min(seconds, ends_at - self._clock()), 0.0))
+
+    def _choose(self, pool: Pool, job: Job, tried: set[str]) -> Worker | None:
+        candidates = self._registry.candidates(pool.backend.key, without=tried)
+        return pool.policy.choose(job, candidates) if candidates else None
 
     def _nobody(self, backend_key: str, job: Job, last: RouterError | None) -> RouterError:
         """Return what to tell a client for whom no worker is left; *last* is the last failure."""

@@ -12,6 +12,7 @@ from sglr_dataplane.errors import (
     WorkerUnavailableError,
 )
 from sglr_dataplane.fleet.breaker import Outcome
+from sglr_dataplane.fleet.worker import BUSY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,21 +31,31 @@ def outcome_of(failure: RouterError) -> Outcome:
 class Lease:
     """One job on one worker, from its making to its one end."""
 
-    def __init__(self, worker: Worker, on_outcome: OnOutcome, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        on_outcome: OnOutcome,
+        clock: Callable[[], float],
+        *,
+        longest_pause: float = BUSY,
+    ) -> None:
         """Count a job on *worker*.
 
         Args:
             worker: Who is to do it.
             on_outcome: Told how it ends.
             clock: Seconds that only go up; the breaker's.
+            longest_pause: Seconds for which a full worker may ask to be avoided.
         """
+        self._longest_pause = longest_pause
         self.worker = worker
         self._on_outcome = on_outcome
         self._clock = clock
         self.outcome: Outcome | None = None
         """How it ended; None while it lasts."""
         self._permit = worker.breaker.enter(clock())
-        worker.begin()
+        self.engine = worker.begin()
+        """The worker's client as it was when the job began."""
 
     def __repr__(self) -> str:
         return f"<Lease on {self.worker.id} {self.outcome or 'held'}>"
@@ -64,13 +75,14 @@ class Lease:
         self.worker.breaker.leave(self._permit, outcome, now)
         if outcome is Outcome.SUCCEEDED:
             self.worker.answered(now)
-        self.worker.end()
+        self.worker.end(self.engine)
         self._on_outcome(self.worker, outcome)
 
     def fail(self, failure: RouterError) -> None:
         """Give the worker back after *failure*; avoid it if it could not be reached or is full."""
         if isinstance(failure, WorkerBusyError):
-            self.worker.was_busy(self._clock())
+            asked = BUSY if failure.pause is None else min(failure.pause, self._longest_pause)
+            self.worker.was_busy(self._clock(), asked)
         elif isinstance(failure, WorkerUnavailableError):
             self.worker.suspected()
         self.end(outcome_of(failure))

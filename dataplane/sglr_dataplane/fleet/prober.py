@@ -13,15 +13,15 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.errors import RouterError
+from sglr_dataplane.fleet.schedule import Schedule
 from sglr_dataplane.fleet.worker import WorkerState
 
 if TYPE_CHECKING:
-    from sglr_dataplane.engine import EngineFacts
+    from sglr_dataplane.engine import Engine, EngineFacts
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.fleet.worker import Worker
 
@@ -33,29 +33,6 @@ _CLOSING: Final = 5.0
 """Seconds for closing one connection, which waits for nothing but the kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How often workers are asked, in seconds, and what it takes to change one's mind."""
-
-    interval: float = 5.0
-    """Between two probes of a worker: Kubernetes' own probes come every 10 s."""
-    jitter: float = 0.1
-    """Share of the interval by which it varies, so that routers do not ask in step."""
-    starting: float = 1.0
-    """Longest between two probes of a worker that was never up: the first one in a fleet is waited
-    for, and a refused connection costs nothing."""
-    soonest: float = 0.2
-    """Between two probes when failing traffic asks for one at once: five a second at most."""
-    failures: int = 3
-    """Failed probes in a row after which a ready worker is unhealthy: one lost packet is not."""
-    successes: int = 1
-    """Good probes in a row after which an unhealthy worker is ready: SGLang itself waits for its
-    warm-up."""
-    facts: float = 15.0
-    """Between two looks at what a healthy worker says of itself. It only changes with a restart,
-    which most often fails a probe, and then is noticed at once; this is for one between two."""
-
-
 class Prober:
     """Tends the workers of a registry, one task each, from their coming to their closing."""
 
@@ -63,7 +40,7 @@ class Prober:
         self,
         registry: Registry,
         *,
-        schedule: Schedule | None = None,
+        schedule_of: Callable[[Worker], Schedule] | None = None,
         clock: Callable[[], float] = time.monotonic,
         vary: Callable[[], float] = random.random,
         rest: Rest | None = None,
@@ -72,16 +49,16 @@ class Prober:
 
         Args:
             registry: Who there is.
-            schedule: When to ask and when to believe.
+            schedule_of: When a worker is asked and believed; None: as its backend says.
             clock: Seconds that only go up; the one the dispatcher reads.
             vary: A number in ``[0, 1)``, for the jitter.
             rest: Waits until the event is set or the seconds are over.
         """
         self._registry = registry
-        self._schedule = schedule or Schedule()
+        self._schedule_of = schedule_of or registry.schedule
         self._clock = clock
         self._vary = vary
-        self._rest = rest or resting(self._schedule.soonest)
+        self._rest = rest or resting(Schedule().soonest)
 
     async def run(self) -> None:
         """Tend workers until cancelled."""
@@ -100,29 +77,33 @@ class Prober:
     async def _tend(self, worker: Worker) -> None:
         wake = asyncio.Event()
         worker.wake = wake.set
-        checkup = Checkup(worker, self._schedule, self._clock)
+        checkup = Checkup(worker, self._schedule_of(worker), self._clock)
         while not worker.is_done:
             wake.clear()
+            checkup.schedule = self._schedule_of(worker)
             delay = await self._look(checkup)
+            await self._close(worker, worker.take_idle_engines())
             if not worker.is_done:
                 await self._rest(wake, delay)
-        await self._close(worker)
-
-    async def _close(self, worker: Worker) -> None:
-        try:
-            async with asyncio.timeout(_CLOSING):
-                await worker.engine.aclose()
-        except Exception:
-            # Its streams have ended; a connection that cannot be closed must not end the probing.
-            logger.exception("closing broke", extra={"worker": worker.id})
+        await self._close(worker, worker.engines())
         self._registry.forget(worker)
         logger.info("worker closed", extra={"worker": worker.id, "backend": worker.backend_key})
+
+    async def _close(self, worker: Worker, engines: Iterable[Engine]) -> None:
+        for engine in engines:
+            try:
+                async with asyncio.timeout(_CLOSING):
+                    await engine.aclose()
+            except Exception:
+                # Its streams have ended; a connection that cannot be closed must not end the
+                # probing.
+                logger.exception("closing broke", extra={"worker": worker.id})
 
     async def _look(self, checkup: Checkup) -> float:
         """Ask the worker once and return the seconds until the next time."""
         worker = checkup.worker
         if worker.state is WorkerState.LEAVING:
-            return self._schedule.interval
+            return checkup.schedule.interval
         before = (worker.state, worker.problem)
         try:
             await checkup.run()
@@ -131,7 +112,7 @@ class Prober:
             logger.exception("probe broke", extra={"worker": worker.id})
         if (worker.state, worker.problem) != before:
             _report(worker)
-        return checkup.delay * (1 + self._schedule.jitter * (2 * self._vary() - 1))
+        return checkup.delay * (1 + checkup.schedule.jitter * (2 * self._vary() - 1))
 
 
 def resting(soonest: float) -> Rest:
@@ -153,7 +134,7 @@ class Checkup:
     def __init__(self, worker: Worker, schedule: Schedule, clock: Callable[[], float]) -> None:
         """Know nothing of *worker* yet."""
         self.worker = worker
-        self._schedule = schedule
+        self.schedule = schedule
         self._clock = clock
         self._failures = 0
         self._successes = 0
@@ -168,9 +149,9 @@ class Checkup:
     def delay(self) -> float:
         """Seconds until the next probe; a worker that is starting is asked soon, then less often."""
         if self.worker.state is not WorkerState.PENDING:
-            return self._schedule.interval
-        backoff = self._schedule.soonest * 2.0 ** min(self._attempts, 30)
-        return min(backoff, self._schedule.starting, self._schedule.interval)
+            return self.schedule.interval
+        backoff = self.schedule.soonest * 2.0 ** min(self._attempts, 30)
+        return min(backoff, self.schedule.starting, self.schedule.interval)
 
     async def run(self) -> None:
         """Ask once for health, then for facts if they are due, and change the worker's state."""
@@ -182,7 +163,7 @@ class Checkup:
         try:
             serving = await self.worker.engine.is_serving()
         except RouterError as failure:
-            if not self._answered_since(asked_at - self._schedule.interval):
+            if not self._answered_since(asked_at - self.schedule.interval):
                 self._failed(failure.message)
             return
         if not serving:
@@ -198,7 +179,7 @@ class Checkup:
         self._successes = 0
         self._failures += 1
         self.worker.doubted(problem)
-        if self._failures >= self._schedule.failures:
+        if self._failures >= self.schedule.failures:
             self.worker.became_unhealthy(problem)
 
     def _declined(self, problem: str) -> None:
@@ -222,7 +203,7 @@ class Checkup:
         self._failures = 0
         self._successes += 1
         down = self.worker.state is WorkerState.UNHEALTHY
-        if not down or self._successes >= self._schedule.successes:
+        if not down or self._successes >= self.schedule.successes:
             self.worker.became_ready(facts)
 
     async def _current_facts(self) -> EngineFacts | None:
@@ -230,7 +211,7 @@ class Checkup:
         now = self._clock()
         known = self.worker.facts
         asked_at = self._facts_at
-        if known is not None and asked_at is not None and now - asked_at < self._schedule.facts:
+        if known is not None and asked_at is not None and now - asked_at < self.schedule.facts:
             return known
         try:
             facts = await self.worker.engine.facts()

@@ -6,12 +6,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.fleet import selection
 from sglr_dataplane.fleet.policies.named import new_policy
-from sglr_dataplane.fleet.settings import breaker_settings
+from sglr_dataplane.fleet.pool import Pool
+from sglr_dataplane.fleet.retry import RetryBudget
+from sglr_dataplane.fleet.schedule import Schedule
+from sglr_dataplane.fleet.settings import settings_of
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.snapshot import Endpoint
 
@@ -46,39 +49,31 @@ class Changes:
     leaving: tuple[Worker, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Backend:
-    spec: SGLangBackend
-    policy: Policy
-    workers: Mapping[str, Worker] = field(default_factory=dict[str, Worker])
-    """By endpoint id."""
-
-
 class Registry:
     """Who there is. Changed by :meth:`apply` alone, in one step; everything else reads."""
 
     def __init__(
         self,
-        engine_for: Callable[[Endpoint], Engine],
+        engine_for: Callable[[Endpoint, SGLangBackend], Engine],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start empty.
 
         Args:
-            engine_for: Makes the client of a new worker.
+            engine_for: Makes the client of a worker of a backend.
             clock: Seconds that only go up; the one the dispatcher reads.
         """
         self._engine_for = engine_for
         self._clock = clock
-        self._backends: dict[str, _Backend] = {}
+        self._pools: dict[str, Pool] = {}
         self._keys: dict[str, str] = {}
         self._leaving: set[Worker] = set()
         self._order: tuple[Epoch, int] | None = None
         self._on_change: Callable[[], None] = _unheard
 
     def __repr__(self) -> str:
-        workers = [worker for each in self._backends.values() for worker in each.workers.values()]
+        workers = [worker for each in self._pools.values() for worker in each.workers.values()]
         return f"<Registry {self._order} {workers!r} leaving={sorted(map(repr, self._leaving))}>"
 
     def watch(self, on_change: Callable[[], None]) -> None:
@@ -95,8 +90,8 @@ class Registry:
             logger.warning("older snapshot ignored", extra={"order": snapshot.order})
             return Changes(kept=self.workers())
         before = set(self.workers())
-        self._backends = {each.backend.key: self._merged(each) for each in snapshot.backends}
-        self._keys = _keys_by_name(self._backends)
+        self._pools = {each.backend.key: self._merged(each) for each in snapshot.backends}
+        self._keys = _keys_by_name(self._pools)
         self._order = snapshot.order
         after = self.workers()
         leaving = tuple(sorted(before.difference(after), key=lambda worker: worker.id))
@@ -116,26 +111,31 @@ class Registry:
 
     def backend(self, backend_key: str) -> SGLangBackend:
         """Return the backend *backend_key*; KeyError when it is gone."""
-        return self._backends[backend_key].spec
+        return self._pools[backend_key].backend
 
     def models(self) -> tuple[str, ...]:
         """Return every name and alias that is served, each once, by backend."""
         return tuple(self._keys)
 
-    def policy(self, backend_key: str) -> Policy:
-        """Return the policy of *backend_key*; it lives as long as the spec asks for it."""
-        return self._backends[backend_key].policy
+    def pool(self, backend_key: str) -> Pool | None:
+        """Return the newest version of *backend_key*; None when it is gone."""
+        return self._pools.get(backend_key)
+
+    def schedule(self, worker: Worker) -> Schedule:
+        """Return when *worker* is asked for its health."""
+        pool = self._pools.get(worker.backend_key)
+        return pool.settings.schedule if pool is not None else Schedule()
 
     def candidates(self, backend_key: str, *, without: Collection[str] = ()) -> tuple[Worker, ...]:
         """Return the workers that may take a job now, those with an id in *without* left out.
 
         They are the best group with anybody in it: see :mod:`sglr_dataplane.fleet.selection`.
         """
-        backend = self._backends.get(backend_key)
-        if backend is None:
+        pool = self._pools.get(backend_key)
+        if pool is None:
             return ()
-        wanted = backend.spec.spec.outlier_detection
-        return selection.candidates(backend.workers.values(), wanted, self._clock(), without)
+        wanted = pool.backend.spec.outlier_detection
+        return selection.candidates(pool.workers.values(), wanted, self._clock(), without)
 
     def count(self, backend_key: str) -> Counts:
         """Return how many workers *backend_key* has; zeroes when it is gone."""
@@ -149,7 +149,7 @@ class Registry:
 
     def counts(self) -> dict[str, Counts]:
         """Return the counts of every backend by its key."""
-        return {key: self.count(key) for key in self._backends}
+        return {key: self.count(key) for key in self._pools}
 
     def max_prompt_tokens(self, backend_key: str) -> int | None:
         """Return the longest prompt that every known worker takes; None while none has said.
@@ -176,7 +176,7 @@ class Registry:
         """Return the workers of *backend_key*, or of every backend; none that leaves."""
         if backend_key is not None:
             return self._workers(backend_key)
-        return tuple(worker for key in self._backends for worker in self._workers(key))
+        return tuple(worker for key in self._pools for worker in self._workers(key))
 
     def tended(self) -> tuple[Worker, ...]:
         """Return every worker that is not forgotten, those that leave included."""
@@ -190,45 +190,62 @@ class Registry:
         """Close every connection; running streams end with WorkerUnavailableError."""
         try:
             async with asyncio.timeout(_CLOSING), asyncio.TaskGroup() as group:
-                for worker in self.tended():
-                    group.create_task(worker.engine.aclose())
+                for engine in (each for worker in self.tended() for each in worker.engines()):
+                    group.create_task(engine.aclose())
         except TimeoutError:
             logger.warning("connections left open", extra={"after": _CLOSING})
 
     def _workers(self, backend_key: str) -> tuple[Worker, ...]:
-        backend = self._backends.get(backend_key)
-        return tuple(backend.workers.values()) if backend is not None else ()
+        pool = self._pools.get(backend_key)
+        return tuple(pool.workers.values()) if pool is not None else ()
 
     def _all_facts(self, backend_key: str) -> list[EngineFacts]:
         workers = self._workers(backend_key)
         return [worker.facts for worker in workers if worker.facts is not None]
 
-    def _merged(self, wanted: BackendSnapshot) -> _Backend:
-        """Return the backend as *wanted* has it, with the workers it already had."""
-        key = wanted.backend.key
-        names = frozenset(wanted.backend.spec.model.names)
-        known = self._backends.get(key)
-        policy = wanted.backend.spec.routing.policy
-        breaker = breaker_settings(wanted.backend.spec)
-        workers: dict[str, Worker] = {}
-        for endpoint in wanted.endpoints:
-            worker = known.workers.get(endpoint.id) if known is not None else None
-            if worker is None or not _is_same(worker.endpoint, endpoint):
-                worker = Worker(key, endpoint, self._engine_for(endpoint), model_names=names)
-            else:
-                worker.told(endpoint, names)
-            worker.breaker.adjust(breaker)
-            workers[endpoint.id] = worker
-        if known is not None and known.spec.spec.routing.policy == policy:
-            return _Backend(wanted.backend, known.policy, workers)
-        return _Backend(wanted.backend, new_policy(policy), workers)
+    def _merged(self, wanted: BackendSnapshot) -> Pool:
+        """Return the backend as *wanted* has it, with the workers and all that it had learned."""
+        backend = wanted.backend
+        settings = settings_of(backend.spec)
+        known = self._pools.get(backend.key)
+        pool = Pool(
+            backend=backend,
+            settings=settings,
+            policy=_policy(known, backend),
+            budget=known.budget if known is not None else RetryBudget(settings.retry),
+            workers={each.id: self._worker(known, backend, each) for each in wanted.endpoints},
+        )
+        pool.budget.adjust(settings.retry)
+        for worker in pool.workers.values():
+            worker.breaker.adjust(settings.breaker)
+            if known is not None and known.settings.deadlines != settings.deadlines:
+                worker.reconnect(self._engine_for(worker.endpoint, backend))
+        return pool
+
+    def _worker(self, known: Pool | None, backend: SGLangBackend, endpoint: Endpoint) -> Worker:
+        """Return the worker at *endpoint*: the one of before when it is the same."""
+        names = frozenset(backend.spec.model.names)
+        worker = known.workers.get(endpoint.id) if known is not None else None
+        if worker is not None and _is_same(worker.endpoint, endpoint):
+            worker.told(endpoint, names)
+            return worker
+        engine = self._engine_for(endpoint, backend)
+        return Worker(backend.key, endpoint, engine, model_names=names)
 
 
-def _keys_by_name(backends: Mapping[str, _Backend]) -> dict[str, str]:
+def _policy(known: Pool | None, backend: SGLangBackend) -> Policy:
+    """Return the policy of before when the spec still asks for it, else a new one."""
+    wanted = backend.spec.routing
+    if known is not None and known.backend.spec.routing == wanted:
+        return known.policy
+    return new_policy(wanted.policy)
+
+
+def _keys_by_name(pools: Mapping[str, Pool]) -> dict[str, str]:
     """Return the backend of each name; the first backend by key has it when several want it."""
     keys: dict[str, str] = {}
-    for key, backend in backends.items():
-        for name in backend.spec.spec.model.names:
+    for key, pool in pools.items():
+        for name in pool.backend.spec.model.names:
             keys.setdefault(name, key)
     return keys
 

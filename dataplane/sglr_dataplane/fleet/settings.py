@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.fleet.breaker import BreakerSettings
+from sglr_dataplane.fleet.retry import RetrySettings
+from sglr_dataplane.fleet.schedule import Schedule
 from sglr_proto.duration import seconds
 from sglr_proto.spec import Spec
 
 
-def breaker_settings(spec: Spec) -> BreakerSettings:
-    """Return how the breakers of a backend's workers behave."""
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One backend's settings."""
+
+    breaker: BreakerSettings
+    deadlines: Deadlines
+    retry: RetrySettings
+    schedule: Schedule
+
+
+def settings_of(spec: Spec) -> Settings:
+    """Return the settings that *spec* asks for."""
+    return Settings(
+        breaker=_breaker(spec),
+        deadlines=_deadlines(spec),
+        retry=_retry(spec),
+        schedule=_schedule(spec),
+    )
+
+
+def _breaker(spec: Spec) -> BreakerSettings:
     wanted = spec.outlier_detection
     return BreakerSettings(
         consecutive=wanted.consecutive_failures,
@@ -17,4 +41,37 @@ def breaker_settings(spec: Spec) -> BreakerSettings:
         window=seconds(wanted.window),
         ejection=seconds(wanted.base_ejection),
         longest=seconds(wanted.max_ejection),
+    )
+
+
+def _deadlines(spec: Spec) -> Deadlines:
+    wanted = spec.timeouts
+    return Deadlines(
+        connect=seconds(wanted.connect),
+        first_token=seconds(wanted.first_token),
+        idle=seconds(wanted.stream_idle),
+        total=seconds(wanted.request),
+        probe=seconds(spec.health_check.timeout),
+    )
+
+
+def _retry(spec: Spec) -> RetrySettings:
+    wanted = spec.retry
+    return RetrySettings(
+        attempts=wanted.attempts,
+        first_backoff=seconds(wanted.initial_backoff),
+        longest_backoff=seconds(wanted.max_backoff),
+        longest_pause=seconds(wanted.max_retry_after),
+        budget_percent=wanted.budget_percent,
+        budget_minimum=wanted.budget_minimum,
+        budget_window=seconds(wanted.budget_window),
+    )
+
+
+def _schedule(spec: Spec) -> Schedule:
+    wanted = spec.health_check
+    return Schedule(
+        interval=seconds(wanted.interval),
+        failures=wanted.unhealthy_threshold,
+        successes=wanted.healthy_threshold,
     )

@@ -37,7 +37,7 @@ class Stream:
             clock: Seconds that only go up.
         """
         self._lease = lease
-        self._chunks: ChunkStream = lease.worker.engine.generate(job)
+        self._chunks: ChunkStream = lease.engine.generate(job)
         self._ends_at = ends_at
         self._clock = clock
         self._unfinished = max(job.sampling.n, 1)

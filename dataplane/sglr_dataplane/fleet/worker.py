@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from sglr_dataplane.engine import Engine
 from sglr_dataplane.fleet.breaker import Breaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sglr_dataplane.engine import Engine, EngineFacts
+    from sglr_dataplane.engine import EngineFacts
     from sglr_proto.snapshot import Endpoint
 
 
@@ -51,6 +53,9 @@ class Worker:
         self.model_names = model_names
         self.state = WorkerState.PENDING
         self.in_flight = 0
+        self._busy = Counter[Engine]()
+        """Jobs by the engine that runs them."""
+        self._retired: list[Engine] = []
         self.facts: EngineFacts | None = None
         self.suspect = False
         """Failed its last probe or dropped a connection: taken only when nothing better is left."""
@@ -93,25 +98,46 @@ class Worker:
             self.model_names = model_names
             self.wake()
 
-    def begin(self) -> None:
-        """Count one more job."""
-        self.in_flight += 1
+    def reconnect(self, engine: Engine) -> None:
+        """Use *engine* for new jobs; the one before is closed when its last stream ends."""
+        self._retired.append(self.engine)
+        self.engine = engine
+        self.wake()
 
-    def end(self) -> None:
-        """Count one job less."""
-        if self.in_flight < 1:
+    def engines(self) -> tuple[Engine, ...]:
+        """Return every engine that is not closed, the one in use first."""
+        return (self.engine, *self._retired)
+
+    def take_idle_engines(self) -> tuple[Engine, ...]:
+        """Return, once, the engines that new ones replaced and whose last stream has ended."""
+        idle = tuple(engine for engine in self._retired if not self._busy[engine])
+        self._retired = [engine for engine in self._retired if engine not in idle]
+        return idle
+
+    def begin(self) -> Engine:
+        """Count one more job and return the engine that is to run it."""
+        self.in_flight += 1
+        self._busy[self.engine] += 1
+        return self.engine
+
+    def end(self, engine: Engine) -> None:
+        """Count one job less; *engine* is what ``begin`` returned."""
+        if self._busy[engine] < 1:
             raise RuntimeError(f"A job of {self!r} ended that had never begun.")
         self.in_flight -= 1
-        if self.is_done:
+        self._busy[engine] -= 1
+        if not self._busy[engine]:
+            del self._busy[engine]
+        if self.is_done or engine is not self.engine:
             self.wake()
 
     def answered(self, now: float) -> None:
         """Note that it answered a job at *now*: a sign of life as good as a probe."""
         self.answered_at = now
 
-    def was_busy(self, now: float) -> None:
-        """Avoid it for a moment: its queue was full at *now*, which is no failure."""
-        self._busy_until = now + BUSY
+    def was_busy(self, now: float, pause: float = BUSY) -> None:
+        """Avoid it for *pause* seconds: its queue was full at *now*, which is no failure."""
+        self._busy_until = now + pause
 
     def is_busy(self, now: float) -> bool:
         """Return whether its queue was full a moment ago."""

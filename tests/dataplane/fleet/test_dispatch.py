@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 
 import pytest
@@ -27,8 +28,9 @@ from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.stream import Stream
 from sglr_dataplane.fleet.worker import Worker
 from sglr_dataplane.job import Chunk
-from support.engines import HANG, HI, FakeClock, ScriptedEngine, Step, a_finish
-from support.fleets import KEY, a_job, a_registry
+from sglr_proto.backend import Retry, Timeouts
+from support.engines import HANG, HI, FakeClock, ScriptedEngine, Step, a_finish, some_facts
+from support.fleets import KEY, a_backend, a_job, a_registry, a_snapshot, an_endpoint
 
 REFUSED = WorkerUnavailableError("The worker cannot be reached.")
 LOST = WorkerLostError("The worker went away.")
@@ -49,10 +51,12 @@ class Ledger:
 
 
 def a_dispatcher(
-    registry: Registry, ledger: Ledger | None = None, *, total: float = 10.0
+    registry: Registry, ledger: Ledger | None = None, *, clock: FakeClock | None = None
 ) -> Dispatcher:
-    """Return a dispatcher over *registry*."""
-    return Dispatcher(registry, on_outcome=ledger, total=total)
+    """Return a dispatcher over *registry* that waits for nothing between two attempts."""
+    return Dispatcher(
+        registry, on_outcome=ledger, clock=clock or time.monotonic, chance=lambda: 0.0
+    )
 
 
 async def all_of(stream: Stream) -> list[Chunk]:
@@ -248,7 +252,7 @@ async def test_failures_open_the_breaker_and_the_first_chunk_closes_it() -> None
     clock = FakeClock()
     engines = {"w1": ScriptedEngine(*[[BROKEN]] * 5, HI), "w2": ScriptedEngine(HI)}
     registry = a_registry(engines, clock=clock)
-    dispatcher = Dispatcher(registry, clock=clock)
+    dispatcher = a_dispatcher(registry, clock=clock)
 
     for _ in range(20):
         await all_of(await dispatcher.dispatch(KEY, a_job()))
@@ -267,7 +271,7 @@ async def test_a_probe_whose_client_leaves_gives_its_permit_back() -> None:
     clock = FakeClock()
     engine = ScriptedEngine(*[[BROKEN]] * 5, [HANG], HI)
     registry = a_registry({"w1": engine}, clock=clock)
-    dispatcher = Dispatcher(registry, clock=clock)
+    dispatcher = a_dispatcher(registry, clock=clock)
     for _ in range(5):
         with pytest.raises(WorkerError):
             await dispatcher.dispatch(KEY, a_job())
@@ -311,11 +315,14 @@ async def test_a_stream_without_a_single_chunk_is_a_truncation() -> None:
 
 async def test_all_attempts_share_one_deadline() -> None:
     """A job that hangs is a 504 when its time is over; the worker is charged and freed."""
-    registry = a_registry({"w1": ScriptedEngine([HANG]), "w2": ScriptedEngine(HI)})
+    registry = a_registry(
+        {"w1": ScriptedEngine([HANG]), "w2": ScriptedEngine(HI)},
+        backend=a_backend(timeouts=Timeouts(request="50ms")),
+    )
     ledger = Ledger()
 
     with pytest.raises(DeadlineExceededError) as failure:
-        await a_dispatcher(registry, ledger, total=0.05).dispatch(KEY, a_job())
+        await a_dispatcher(registry, ledger).dispatch(KEY, a_job())
 
     assert failure.value.status == 504
     assert ledger.entries == [("w1", "failed")]
@@ -326,8 +333,9 @@ async def test_a_stream_that_outlives_its_time_is_ended() -> None:
     """The total deadline holds after the first chunk, too."""
     clock = FakeClock()
     engine = ScriptedEngine([1, 2, 3, a_finish()])
-    registry = a_registry({"w1": engine})
-    dispatcher = Dispatcher(registry, total=60, clock=clock)
+    backend = a_backend(timeouts=Timeouts(request="60s"))
+    registry = a_registry({"w1": engine}, backend=backend, clock=clock)
+    dispatcher = a_dispatcher(registry, clock=clock)
 
     stream = await dispatcher.dispatch(KEY, a_job())
     async with aclosing(stream):
@@ -400,6 +408,106 @@ async def test_a45_a_stream_that_is_dropped_unclosed_gives_its_worker_back() -> 
         kept.clear()
 
     assert in_flight(registry) == 0
+
+
+async def test_a11_attempts_are_limited() -> None:
+    """A11: with five dead workers and one more attempt allowed, two are asked."""
+    engines = {f"w{n}": ScriptedEngine([REFUSED]) for n in range(5)}
+    registry = a_registry(engines, backend=a_backend(retry=Retry(attempts=1)))
+
+    with pytest.raises(WorkerUnavailableError):
+        await a_dispatcher(registry).dispatch(KEY, a_job())
+
+    assert sum(len(engine.jobs) for engine in engines.values()) == 2
+
+
+async def test_a11_retries_add_no_more_load_than_the_budget() -> None:
+    """A11: with everything failing, a hundred requests make at most twenty more attempts."""
+    engines = {f"w{n}": ScriptedEngine([REFUSED]) for n in range(5)}
+    clock = FakeClock()
+    registry = a_registry(engines, backend=a_backend(retry=Retry()), clock=clock)
+    dispatcher = a_dispatcher(registry, clock=clock)
+
+    for _ in range(100):
+        with pytest.raises(WorkerUnavailableError):
+            await dispatcher.dispatch(KEY, a_job())
+
+    assert sum(len(engine.jobs) for engine in engines.values()) == 120
+
+
+async def test_attempts_wait_with_full_jitter() -> None:
+    """The wait before the second attempt is a random part of the first backoff."""
+    registry = a_registry(
+        {"w1": ScriptedEngine([REFUSED]), "w2": ScriptedEngine(HI)},
+        backend=a_backend(retry=Retry(initial_backoff="200ms")),
+    )
+    dispatcher = Dispatcher(registry, chance=lambda: 0.5)
+
+    begin = time.monotonic()
+    await all_of(await dispatcher.dispatch(KEY, a_job()))
+
+    assert 0.1 <= time.monotonic() - begin < 1.0
+
+
+async def test_a_wait_ends_with_the_jobs_time() -> None:
+    """A backoff longer than what is left does not outlast the total deadline."""
+    registry = a_registry(
+        {"w1": ScriptedEngine([REFUSED]), "w2": ScriptedEngine([HANG])},
+        backend=a_backend(
+            timeouts=Timeouts(request="50ms"), retry=Retry(initial_backoff="10s", max_backoff="10s")
+        ),
+    )
+
+    async with asyncio.timeout(2):
+        with pytest.raises(DeadlineExceededError):
+            await Dispatcher(registry, chance=lambda: 0.9).dispatch(KEY, a_job())
+
+
+async def test_a_full_worker_that_asks_for_a_pause_has_it_up_to_the_cap() -> None:
+    """Retry-After of a worker is honoured while another can be had, and no longer than allowed."""
+    clock = FakeClock()
+    busy = WorkerBusyError("The worker's queue is full.", pause=3600)
+    engines = {"w1": ScriptedEngine([busy], HI), "w2": ScriptedEngine(HI)}
+    registry = a_registry(
+        engines, backend=a_backend(retry=Retry(max_retry_after="30s")), clock=clock
+    )
+    dispatcher = a_dispatcher(registry, clock=clock)
+
+    for _ in range(4):
+        await all_of(await dispatcher.dispatch(KEY, a_job()))
+    while_asked = len(engines["w1"].jobs)
+    clock.pass_by(30)
+    for _ in range(2):
+        await all_of(await dispatcher.dispatch(KEY, a_job()))
+
+    assert while_asked == 1
+    assert len(engines["w1"].jobs) == 2
+
+
+async def test_new_timeouts_are_in_force_without_dropping_a_stream() -> None:
+    """A reload gives workers a new client; the old one is kept for the streams it runs."""
+    old, new = ScriptedEngine([1, 2, a_finish()]), ScriptedEngine(HI)
+    made = [old, new]
+    registry = Registry(lambda _endpoint, _backend: made.pop(0))
+    registry.apply(a_snapshot(an_endpoint("w1")))
+    (worker,) = registry.workers()
+    worker.became_ready(some_facts())
+    dispatcher = a_dispatcher(registry)
+
+    stream = await dispatcher.dispatch(KEY, a_job())
+    changed = a_backend(timeouts=Timeouts(first_token="5s"))
+    registry.apply(a_snapshot(an_endpoint("w1"), backend=changed, version=2))
+    idle_while_it_runs = worker.take_idle_engines()
+    later = await all_of(await dispatcher.dispatch(KEY, a_job()))
+    chunks = await all_of(stream)
+
+    assert registry.workers() == (worker,)
+    assert worker.is_ready
+    assert (len(chunks), len(later)) == (3, 3)
+    assert (len(old.jobs), len(new.jobs)) == (1, 1)
+    assert idle_while_it_runs == ()
+    assert worker.take_idle_engines() == (old,)
+    assert worker.engines() == (new,)
 
 
 ACTS: list[tuple[Step, ...]] = [

@@ -12,8 +12,9 @@ from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.sglang import SGLangEngine
 from sglr_dataplane.errors import RouterError, WorkerLostError
 from sglr_dataplane.fleet.dispatch import Dispatcher
-from sglr_dataplane.fleet.prober import Prober, Schedule
+from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.registry import Registry
+from sglr_dataplane.fleet.schedule import Schedule
 from sglr_dataplane.sim.script import Incident, Play, Rule, Script
 from sglr_dataplane.sim.settings import WorkerSettings
 from sglr_dataplane.sim.worker import SimWorker
@@ -36,9 +37,11 @@ def a_snapshot_of(*workers: SimWorker, version: int = 1, model: str = "m") -> Sn
 async def a_fleet(*workers: SimWorker, model: str = "m") -> AsyncGenerator[Registry]:
     """Run a fleet of *workers*."""
     deadlines = Deadlines(connect=0.3, probe=0.3, facts=0.3)
-    registry = Registry(lambda endpoint: SGLangEngine(endpoint.address, deadlines=deadlines))
+    registry = Registry(
+        lambda endpoint, _backend: SGLangEngine(endpoint.address, deadlines=deadlines)
+    )
     registry.apply(a_snapshot_of(*workers, model=model))
-    task = asyncio.ensure_future(Prober(registry, schedule=FAST).run())
+    task = asyncio.ensure_future(Prober(registry, schedule_of=lambda _: FAST).run())
     try:
         yield registry
     finally:
@@ -61,7 +64,7 @@ def playing(play: Play, *, model: str = "m", port: int = 0) -> SimWorker:
 
 async def answer(registry: Registry) -> tuple[int, ...]:
     """Return the token ids of one job."""
-    async with aclosing(await Dispatcher(registry, total=5).dispatch(KEY, a_job())) as stream:
+    async with aclosing(await Dispatcher(registry).dispatch(KEY, a_job())) as stream:
         return tuple([token async for chunk in stream for token in chunk.token_ids])
 
 
@@ -126,7 +129,7 @@ async def test_a_stream_outlives_the_snapshot_that_drops_its_worker() -> None:
     ):
         await until(lambda: registry.count(KEY).ready == 1)
         (worker,) = registry.workers()
-        stream = await Dispatcher(registry, total=5).dispatch(KEY, a_job())
+        stream = await Dispatcher(registry).dispatch(KEY, a_job())
         registry.apply(a_snapshot(version=2))
         async with aclosing(stream):
             ids = tuple([token async for chunk in stream for token in chunk.token_ids])

@@ -14,8 +14,9 @@ from sglr_dataplane.errors import (
     WorkerError,
     WorkerUnavailableError,
 )
-from sglr_dataplane.fleet.prober import Checkup, Prober, Schedule, resting
+from sglr_dataplane.fleet.prober import Checkup, Prober, resting
 from sglr_dataplane.fleet.registry import Registry
+from sglr_dataplane.fleet.schedule import Schedule
 from sglr_dataplane.fleet.worker import Worker, WorkerState
 from support.engines import FakeClock, ScriptedEngine, some_facts
 from support.fleets import KEY, a_backend, a_registry, a_snapshot, an_endpoint
@@ -238,7 +239,11 @@ async def a_running_prober(registry: Registry) -> AsyncGenerator[Turns]:
     """Run a prober over *registry* whose rests end when it is woken."""
     turns = Turns()
     prober = Prober(
-        registry, schedule=SCHEDULE, clock=FakeClock(), vary=lambda: 0.75, rest=turns.rest
+        registry,
+        schedule_of=lambda _: SCHEDULE,
+        clock=FakeClock(),
+        vary=lambda: 0.75,
+        rest=turns.rest,
     )
     task = asyncio.ensure_future(prober.run())
     try:
@@ -250,7 +255,7 @@ async def a_running_prober(registry: Registry) -> AsyncGenerator[Turns]:
 
 async def test_every_worker_is_tended_those_that_come_later_too() -> None:
     """Workers of the first and of later snapshots become ready."""
-    registry = Registry(lambda _endpoint: ScriptedEngine())
+    registry = Registry(lambda _endpoint, _backend: ScriptedEngine())
     registry.apply(a_snapshot(an_endpoint("a")))
     async with a_running_prober(registry) as turns:
         await turns.resting()
@@ -290,7 +295,7 @@ async def test_a_worker_that_left_is_closed_after_its_last_stream() -> None:
         await turns.resting()
         open_before = not engine.closed.is_set()
         probes = engine.probes
-        worker.end()
+        worker.end(worker.engine)
         async with asyncio.timeout(2):
             await engine.closed.wait()
         await asyncio.sleep(0)
@@ -321,7 +326,7 @@ async def test_a_probe_that_breaks_does_not_end_the_others(
 async def test_a15_a_router_without_workers_becomes_ready_with_the_first() -> None:
     """A15 (c): nobody, then only dead ones, then one that answers."""
     engines = {"dead": ScriptedEngine(health=[DOWN]), "late": ScriptedEngine(health=[DOWN, True])}
-    registry = Registry(lambda endpoint: engines[endpoint.id])
+    registry = Registry(lambda endpoint, _backend: engines[endpoint.id])
     async with a_running_prober(registry) as turns:
         empty = registry.is_ready
         registry.apply(a_snapshot(*map(an_endpoint, engines)))

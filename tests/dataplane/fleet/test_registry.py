@@ -13,7 +13,7 @@ from support.fleets import KEY, a_backend, a_registry, a_snapshot, an_endpoint
 
 def an_empty_registry() -> Registry:
     """Return a registry that makes an engine for every endpoint."""
-    return Registry(lambda _endpoint: ScriptedEngine())
+    return Registry(lambda _endpoint, _backend: ScriptedEngine())
 
 
 def ids(workers: tuple[Worker, ...]) -> list[str]:
@@ -86,11 +86,11 @@ def test_who_leaves_keeps_its_streams_and_gets_no_new_ones() -> None:
     """A leaving worker is no candidate; it is done when its last stream ends."""
     registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine()})
     leaver = registry.workers()[0]
-    leaver.begin()
+    engine = leaver.begin()
 
     registry.apply(a_snapshot(an_endpoint("b"), version=2))
     done_before = leaver.is_done
-    leaver.end()
+    leaver.end(engine)
 
     assert ids(registry.candidates(KEY)) == ["b"]
     assert not done_before
@@ -224,14 +224,21 @@ def test_who_was_tried_is_no_candidate() -> None:
     assert ids(registry.candidates(KEY, without={"a", "b"})) == []
 
 
+def policy_of(registry: Registry) -> object:
+    """Return the policy of the one backend."""
+    pool = registry.pool(KEY)
+    assert pool is not None
+    return pool.policy
+
+
 def test_a_policy_lives_as_long_as_it_is_asked_for() -> None:
     """A new version of a backend does not start the round anew."""
     registry = a_registry({"a": ScriptedEngine()})
-    before = registry.policy(KEY)
+    before = policy_of(registry)
 
     registry.apply(a_snapshot(an_endpoint("a"), version=2))
 
-    assert registry.policy(KEY) is before
+    assert policy_of(registry) is before
 
 
 def test_a_breaker_outlives_blips_and_reloads_and_dies_with_its_process() -> None:
@@ -255,7 +262,7 @@ def test_a_job_that_never_began_cannot_end() -> None:
     (worker,) = a_registry({"a": ScriptedEngine()}).workers()
 
     with pytest.raises(RuntimeError, match="never begun"):
-        worker.end()
+        worker.end(worker.engine)
 
 
 def test_a_worker_shows_its_state() -> None:

@@ -1,0 +1,97 @@
+"""Retries: what may be tried again, how often, and after how long; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sglr_dataplane.errors import (
+    RouterError,
+    WorkerBusyError,
+    WorkerError,
+    WorkerLostError,
+    WorkerUnavailableError,
+)
+from sglr_dataplane.fleet.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySettings:
+    """How often and how soon; see ``retry`` in the spec for the reasons."""
+
+    attempts: int = 3
+    """Attempts after the first."""
+    first_backoff: float = 0.05
+    longest_backoff: float = 2.0
+    longest_pause: float = 10.0
+    """Seconds for which a full worker may ask to be avoided."""
+    budget_percent: int = 20
+    budget_minimum: int = 10
+    budget_window: float = 10.0
+
+    def backoff(self, attempt: int, chance: float) -> float:
+        """Return the seconds to wait before attempt *attempt*, counted from 1 for the second try.
+
+        Full jitter: *chance* in ``[0, 1)`` of the longest wait, so that what failed together does
+        not come back together.
+        """
+        return chance * min(self.first_backoff * 2.0 ** min(attempt - 1, 30), self.longest_backoff)
+
+
+class RetryBudget:
+    """How much load retries may add to one backend: a share of its requests over a window."""
+
+    def __init__(self, settings: RetrySettings) -> None:
+        """Start with nothing used."""
+        self._settings: RetrySettings = settings
+        self._window: Window = Window(settings.budget_window)
+
+    def __repr__(self) -> str:
+        return f"<RetryBudget requests and retries: {self._window!r}>"
+
+    def adjust(self, settings: RetrySettings) -> None:
+        """Go by *settings* from now on."""
+        if settings.budget_window != self._settings.budget_window:
+            self._window = Window(settings.budget_window)
+        self._settings = settings
+
+    def request(self, now: float) -> None:
+        """Count a request's first attempt."""
+        self._window.add(now, first=1)
+
+    def take(self, now: float) -> bool:
+        """Return whether one more retry fits at *now*, and count it if it does."""
+        requests, retries = self._window.counts(now)
+        share = requests * self._settings.budget_percent // 100
+        if retries >= max(share, self._settings.budget_minimum):
+            return False
+        self._window.add(now, second=1)
+        return True
+
+
+class Retries:
+    """What one job may still be tried again after; another worker each time."""
+
+    def __init__(self, attempts: int) -> None:
+        """Allow *attempts* after the first, whatever they fail with."""
+        self._left = attempts
+        self._losses = 1
+        self._errors = 1
+
+    def __repr__(self) -> str:
+        return f"<Retries left={self._left} losses={self._losses} errors={self._errors}>"
+
+    def allow(self, failure: RouterError) -> bool:
+        """Return whether the job may go to another worker after *failure*, and count it."""
+        self._left -= 1
+        return self._left >= 0 and self._is_worth_it(failure)
+
+    def _is_worth_it(self, failure: RouterError) -> bool:
+        if isinstance(failure, WorkerLostError):
+            # Some jobs end the engine that takes them: never let one have a third.
+            self._losses -= 1
+            return self._losses >= 0
+        if isinstance(failure, WorkerError):
+            # One worker's trouble, or the job's own: a second opinion, not a third.
+            self._errors -= 1
+            return self._errors >= 0
+        return isinstance(failure, WorkerUnavailableError | WorkerBusyError)
