@@ -87,13 +87,13 @@ def reasoning_format(name: str) -> ReasoningFormat:
 
 
 def tool_formats() -> list[str]:
-    """Return all names ``tool_format`` knows, sorted; hyphens stand for underscores too."""
-    return sorted(_TOOLS)
+    """Return all names ``tool_format`` knows, sorted; underscores may be hyphens."""
+    return sorted({name for tool in _TOOLS.values() for name in (tool.name, *tool.aliases)})
 
 
 def reasoning_formats() -> list[str]:
     """Return all names ``reasoning_format`` knows, sorted."""
-    return sorted(_REASONING)
+    return sorted({name for found in _REASONING.values() for name in (found.name, *found.aliases)})
 
 
 @lru_cache(maxsize=256)

@@ -264,12 +264,13 @@ class Machine:
         return found in opens
 
     def _wrapper(self, marker: str) -> Reading[None]:
-        """Read a wrapper's marker and the line break inside it."""
+        """Read a wrapper's marker and the line break inside it, or markup that says nothing."""
         self._skip(marker)
         if any(marker == wrapper.opens for wrapper in self._grammar.wrappers):
-            yield from self._source.literal("\n")
-        else:
             self._sink.drop_space()
+            yield from self._source.literal("\n")
+        elif any(marker == wrapper.closes for wrapper in self._grammar.wrappers):
+            self._sink.wrapped()
         self._source.forget()
 
     def _markers(self, texts: tuple[str, ...], openers: Sequence[Opener]) -> Markers:

@@ -88,6 +88,14 @@ class Sink:
         """Drop the run of whitespace that came last: markup stands around it."""
         self._trailing.clear()
 
+    def wrapped(self) -> None:
+        """The answer's closing wrapper stands here: one line break before it belongs to it."""
+        kept = "".join(self._trailing).removesuffix("\n")
+        if kept:
+            self._deltas.append(Text(kept))
+        self._trailing.clear()
+        self._after_block = True
+
     def block(self) -> None:
         """A tool block stands here."""
         self._trailing.clear()
