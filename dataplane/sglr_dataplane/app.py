@@ -29,6 +29,7 @@ from sglr_dataplane.fleet.manifest_file import ManifestFile
 from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.settings import settings_of
+from sglr_dataplane.fleet.settings import settings_of
 from sglr_dataplane.metrics import RouterMetrics
 from sglr_dataplane.recipe import Recipes
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.worker import Worker
+    from sglr_proto.backend import SGLangBackend
     from sglr_proto.backend import SGLangBackend
     from sglr_proto.snapshot import Endpoint, Snapshot
 
