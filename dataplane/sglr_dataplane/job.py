@@ -1,6 +1,7 @@
 """A generation ready for a worker, and what a worker says about it.
 
-Everything here is a frozen value. Ids, counts and limits are in tokens.
+Everything here is a frozen value. Ids, counts and limits are in tokens. What is made for every
+token is a msgspec struct: a frozen dataclass takes eight times as long to make.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ConstraintKind = Literal["json_schema", "regex", "ebnf_grammar", "structural_tag"]
@@ -85,8 +88,7 @@ def new_job_id() -> str:
     return secrets.token_hex(16)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """What one choice has cost so far, by the worker's own counters."""
 
     prompt_tokens: int = 0
@@ -125,8 +127,7 @@ class Extras:
     """Of the prompt's tokens; on the first chunk of a choice only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """New tokens of one choice: always the increment, whatever the engine's way of streaming."""
 
     token_ids: tuple[int, ...]

@@ -115,74 +115,102 @@ def _union(left: bytes, right: bytes) -> bytes:
 
 _MORE: Final = rb"[\x80-\xff]"
 _LAST: Final = rb"[\x00-\x7f]"
+_SMALL: Final = _MORE + rb"{0,2}" + _LAST
 _COUNTER: Final = _MORE + rb"{0,4}" + _LAST
 _ONE_TOKEN: Final = re.compile(
-    # GenerateResponse: request_id, then chunk with its length in one byte.
-    rb"\x0a\x20(.{32})\x12(" + _LAST + rb")"
-    # GenerateStreamChunk: token_ids with one id of up to 21 bits.
-    rb"\x0a(?:\x03("
-    + _MORE * 2
-    + _LAST
-    + rb")|\x02("
-    + _MORE
-    + _LAST
-    + rb")|\x01("
-    + _LAST
-    + rb"))"
-    # prompt_tokens, completion_tokens, and what else stays the same from chunk to chunk:
-    # cached_tokens, index, reasoning_tokens.
-    rb"((?:\x10" + _COUNTER + rb")?)\x18(" + _MORE + rb"{0,2}" + _LAST + rb")"
-    rb"((?:\x20" + _COUNTER + rb")?(?:\x40" + _COUNTER + rb")?(?:\x48" + _COUNTER + rb")?)",
-    re.DOTALL,
-)
-_CHUNK_AT: Final = 36
-"""Where the chunk starts in a message that matches."""
+    # GenerateStreamChunk: token_ids with one id, prompt_tokens, completion_tokens, and what else
+    # stays the same from chunk to chunk: cached_tokens, index, reasoning_tokens.
+    rb"\x0a(?:\x03" + _MORE * 2 + _LAST + rb"|\x02" + _MORE + _LAST + rb"|\x01" + _LAST + rb")"
+    rb"((?:\x10" + _COUNTER + rb")?\x18)" + _SMALL +
+    rb"((?:\x20" + _COUNTER + rb")?(?:\x40" + _COUNTER + rb")?(?:\x48" + _COUNTER + rb")?)"
+)  # fmt: skip
+# A varint of 1, 2 or 3 bytes, read as a little-endian word: the bits that say whether another byte
+# follows, and what they must be. No other width passes.
+_BITS: Final = (0, 0x80, 0x8080, 0x808080)
+_RIGHT: Final = (1, 0, 0x80, 0x8080)
+_WORD: Final = int.from_bytes
 
 
 class ChunkReader:
     """Reads the chunks of one job that hold one token and counters; they are nearly all.
 
     The bytes around the token and the counter of tokens are the same from chunk to chunk. They are
-    read by the stubs once, and from then on only compared.
+    read by the stubs once, and from then on only compared: with them equal and both varints whole,
+    a message cannot say anything else.
     """
 
-    __slots__ = ("_around", "_cached", "_index", "_match", "_name", "_prompt", "_reasoning")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_cached",
+        "_index",
+        "_lead",
+        "_prompt",
+        "_reasoning",
+        "_token_at",
+    )
 
     def __init__(self, job_id: str) -> None:
         """Read answers to the job *job_id* only."""
-        self._name = job_id.encode()
-        self._match = _ONE_TOKEN.fullmatch
-        self._around: tuple[bytes, bytes] | None = None
-        """What stood before and after the counter of tokens in the chunk read last."""
+        name = job_id.encode()
+        self._lead = _REQUEST_ID + pack_varint(len(name)) + name + _CHUNK
+        self._token_at = len(self._lead) + 3
+        """Where a token's varint starts: after the chunk's length, the tag and its own length."""
+        self._before = self._after = b""
+        """What stood before and after the counter of tokens in the chunk learnt last."""
         self._prompt = self._cached = self._reasoning = self._index = 0
 
-    def read(self, message: bytes) -> tuple[tuple[int], Usage, int] | None:
+    def read(self, message: bytes) -> tuple[tuple[int, ...], Usage, int] | None:
         """Return the id, the counters and the choice of a serialised ``GenerateResponse``.
 
         Returns:
             None for whatever the stubs must read: several tokens, log probabilities, unknown
             fields, the other arm, another job's id, or bytes that are no message.
         """
-        match = self._match(message)
-        if match is None:
+        start = self._token_at
+        size = len(message)
+        if size <= start or not message.startswith(self._lead):
             return None
-        name, size, three, two, one, before, counter, after = match.groups()
-        if size[0] != len(message) - _CHUNK_AT or name != self._name:
-            return None
-        if (before, after) != self._around:
-            self._learn(message, (before, after))
-        word = _WORD(three or two or one, "little")
+        width = message[start - 1]
+        stop = start + width
+        counter_at = stop + len(self._before)
+        counter_width = size - len(self._after) - counter_at
+        if not (
+            0 < width <= _WIDEST
+            and 0 < counter_width <= _WIDEST
+            and message[start - 3] == size - start + 2 < _CONTINUES
+            and message[start - 2] == _TOKEN_IDS
+            and message.startswith(self._before, stop)
+            and message.endswith(self._after)
+        ):
+            return self._learn(message)
+        word = _WORD(message[start:stop], "little")
+        count = _WORD(message[counter_at : counter_at + counter_width], "little")
+        if (
+            not self._before
+            or word & _BITS[width] != _RIGHT[width]
+            or count & _BITS[counter_width] != _RIGHT[counter_width]
+        ):
+            return self._learn(message)
         token_id = word & 0x7F | word >> 1 & 0x3F80 | word >> 2 & 0x1FC000
-        word = _WORD(counter, "little")
-        count = word & 0x7F | word >> 1 & 0x3F80 | word >> 2 & 0x1FC000
+        count = count & 0x7F | count >> 1 & 0x3F80 | count >> 2 & 0x1FC000
         return (token_id,), Usage(self._prompt, count, self._cached, self._reasoning), self._index
 
-    def _learn(self, message: bytes, around: tuple[bytes, bytes]) -> None:
-        """Remember what *around* says, by the stubs' reading of *message*."""
+    def _learn(self, message: bytes) -> tuple[tuple[int, ...], Usage, int] | None:
+        """Return what the stubs read in *message* if it is plain, and remember its shape."""
+        chunk_at = self._token_at - 2
+        shape = _ONE_TOKEN.fullmatch(message, chunk_at)
+        if shape is None or message[chunk_at - 1] != len(message) - chunk_at:
+            return None
         chunk = scheduler_pb2.GenerateResponse.FromString(message).chunk
+        self._before, self._after = shape.groups()
         self._prompt, self._cached = chunk.prompt_tokens, chunk.cached_tokens
         self._reasoning, self._index = chunk.reasoning_tokens, chunk.index
-        self._around = around
+        usage = Usage(self._prompt, chunk.completion_tokens, self._cached, self._reasoning)
+        return tuple(chunk.token_ids), usage, self._index
 
 
-_WORD: Final = int.from_bytes
+_CHUNK: Final = b"\x12"
+_TOKEN_IDS: Final = 0x0A
+_WIDEST: Final = 3
+"""Bytes of the widest varint that is read by hand: 21 bits."""
