@@ -16,9 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from sglr_dataplane.api.chat import Walk
-from sglr_dataplane.api.dialects.chat import ChatDialect
-from sglr_dataplane.api.dialects.completions import CompletionDialect
+from sglr_dataplane.api.chat import ChatCompletions
 from sglr_dataplane.api.faults import Faults, http_exception
 from sglr_dataplane.api.middleware import Access, PathAsMeant, RequestId
 from sglr_dataplane.api.models import Models
@@ -29,18 +27,15 @@ from sglr_dataplane.fleet.manifest_file import ManifestFile
 from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.settings import settings_of
-from sglr_dataplane.fleet.settings import settings_of
 from sglr_dataplane.metrics import RouterMetrics
 from sglr_dataplane.recipe import Recipes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
-    from sglr_dataplane.api.dialect import Dialect
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.worker import Worker
-    from sglr_proto.backend import SGLangBackend
     from sglr_proto.backend import SGLangBackend
     from sglr_proto.snapshot import Endpoint, Snapshot
 
@@ -94,10 +89,12 @@ class Router:
     def _build_app(self) -> Starlette:
         ops = Ops(self.registry, self.recipes, self.metrics)
         models = Models(self.registry, self.recipes, created=int(time.time()))
+        chat = ChatCompletions(
+            self.recipes, self.registry, self._dispatcher, self.metrics, limits=self._config.limits
+        )
         return Starlette(
             routes=[
-                Route("/v1/chat/completions", self._walk(ChatDialect()), methods=["POST"]),
-                Route("/v1/completions", self._walk(CompletionDialect()), methods=["POST"]),
+                Route("/v1/chat/completions", chat, methods=["POST"]),
                 Route("/v1/models", models.all),
                 Route("/v1/models/{id:path}", models.one),
                 Route("/livez", ops.livez),
@@ -116,17 +113,6 @@ class Router:
             ],
             exception_handlers={HTTPException: http_exception},
             lifespan=self._lifespan,
-        )
-
-    def _walk(self, dialect: Dialect) -> Walk:
-        return Walk(
-            dialect,
-            self.recipes,
-            self.registry,
-            self._dispatcher,
-            self.metrics,
-            limits=self._config.limits,
-            keepalive=self._config.keepalive,
         )
 
     @asynccontextmanager
