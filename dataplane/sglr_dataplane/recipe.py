@@ -7,13 +7,21 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from sglr_dataplane.errors import TokenizerUnavailableError, UnknownModelError
+import msgspec
+
+from sglr_dataplane.errors import (
+    InvalidRequestError,
+    TokenizerUnavailableError,
+    UnknownModelError,
+)
 from sglr_dataplane.output.detect import detect
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.thinking import reasoning_start
 from sglr_dataplane.prompt.conversation import Conversation
+from sglr_dataplane.prompt.json_values import is_array, is_object
+from sglr_dataplane.prompt.ranges import integer_in
 from sglr_dataplane.prompt.rendering import rendered
 from sglr_dataplane.prompt.template import BrokenTemplateError, ChatTemplate
 from sglr_dataplane.prompt.tokenizer import Tokenizer
@@ -49,6 +57,13 @@ class Recipe:
     """Why these formats were chosen, in one clause."""
     added_tokens: frozenset[str]
     """Texts of the tokenizer's added tokens."""
+    ends: frozenset[int]
+    """Ids of the tokens that end an answer and are no part of it."""
+
+    @property
+    def model(self) -> str:
+        """The name the backend gives its model."""
+        return self.template.model
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -73,6 +88,31 @@ class Recipe:
             return self._prompt(conversation)
         return await asyncio.to_thread(self._prompt, conversation)
 
+    async def completion_prompt(
+        self, prompt: str | tuple[int, ...], param: str, size: int
+    ) -> PromptIds:
+        """Return *prompt*, text or ids, as it goes to a worker; in a thread when it is long.
+
+        Args:
+            prompt: Text, which gets the tokens that the model wants around a text; or ids.
+            param: What a refusal names.
+            size: Bytes of the request's body.
+
+        Raises:
+            InvalidRequestError: An id is none of the vocabulary, or the tokenizer refuses it.
+        """
+        if size <= self.tokenizer.encode_in_thread_above:
+            return self._completion_prompt(prompt, param)
+        return await asyncio.to_thread(self._completion_prompt, prompt, param)
+
+    def _completion_prompt(self, prompt: str | tuple[int, ...], param: str) -> PromptIds:
+        if isinstance(prompt, str):
+            return PromptIds(prompt, self.tokenizer.encode_completion(prompt))
+        last = self.vocabulary.size - 1
+        for at, token_id in enumerate(prompt):
+            integer_in(token_id, f"{param}[{at}]", 0, last)
+        return PromptIds(self.vocabulary.decode(prompt, self.vocabulary.special), prompt)
+
     def _prompt(self, conversation: Conversation) -> PromptIds:
         prompt = rendered(conversation, self.template)
         ids = self.tokenizer.encode(prompt.text)
@@ -88,7 +128,7 @@ def load_recipe(backend: SGLangBackend, *, cache_dir: Path | None, max_prompt_ch
         TokenizerLoadError: The tokenizer cannot be loaded.
         BrokenTemplateError: The chat template does not compile.
     """
-    path = Path(backend.spec.tokenizer.path)
+    path = Path(backend.spec.tokenizer.path or "")
     tokenizer = Tokenizer.from_dir(path, verdicts=cache_dir, max_characters=max_prompt_chars)
     template = ChatTemplate.from_dir(path, model=backend.spec.model.name)
     added_tokens = frozenset(tokenizer.vocabulary.added.values())
@@ -101,7 +141,20 @@ def load_recipe(backend: SGLangBackend, *, cache_dir: Path | None, max_prompt_ch
         reasoning_format=chosen.reasoning,
         formats_reason=chosen.reason,
         added_tokens=added_tokens,
+        ends=_end_ids(path, tokenizer),
     )
+
+
+def _end_ids(path: Path, tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids that end an answer, by the tokenizer and by ``generation_config.json``."""
+    texts = [text for text in (tokenizer.eos,) if text is not None]
+    try:
+        config: Any = msgspec.json.decode((path / "generation_config.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        config = None
+    named = config.get("eos_token_id") if is_object(config) else None
+    listed = named if is_array(named) else [named]
+    return tokenizer.vocabulary.ids_of(texts) | {i for i in listed if isinstance(i, int)}
 
 
 class Recipes:
@@ -140,13 +193,16 @@ class Recipes:
         self._problems = {k: v for k, v in self._problems.items() if k in self._wanted}
         self._changed.set()
 
-    def find(self, model: str) -> Recipe:
-        """Return the recipe that serves the name or alias *model*.
+    def find(self, model: str | None) -> Recipe:
+        """Return the recipe that serves the name or alias *model*; None: the only one there is.
 
         Raises:
+            InvalidRequestError: None is named, and there are several.
             UnknownModelError: No backend has that name.
             TokenizerUnavailableError: Its recipe is not loaded (yet).
         """
+        if model is None:
+            model = self._only_model()
         key = self._keys.get(model)
         if key is None:
             raise UnknownModelError(
@@ -161,6 +217,17 @@ class Recipes:
                 "/readyz have the reason."
             )
         return self._loaded[key][1]
+
+    def _only_model(self) -> str:
+        names = [backend.spec.model.name for backend in self._wanted.values()]
+        if len(names) != 1:
+            raise InvalidRequestError(
+                "Missing required parameter: 'model'; this router serves several, and GET /v1/models"
+                " lists them.",
+                param="model",
+                code="missing_required_parameter",
+            )
+        return names[0]
 
     def problem(self, backend_key: str) -> str | None:
         """Return why *backend_key* has no recipe; None when it has one."""

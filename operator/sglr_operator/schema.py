@@ -16,6 +16,7 @@ from sglr_operator import status
 from sglr_proto import spec as structs
 from sglr_proto.backend import API_VERSION, GROUP, KIND, VERSION
 from sglr_proto.selector import LabelRequirement, LabelSelector
+from sglr_proto.spec_tokenizer import ChatTemplate, Tokenizer
 
 Schema = dict[str, Any]
 
@@ -41,6 +42,21 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
             "exactly one of service, selector, static and inferencePoolRef",
         ),
         ("!has(self.ports) || has(self.selector)", "ports goes with selector only"),
+    ),
+    (Tokenizer, ""): (
+        (
+            (
+                "[has(self.path), has(self.huggingFace), has(self.fromWorker)]"
+                ".filter(x, x).size() <= 1"
+            ),
+            "at most one of path, huggingFace and fromWorker",
+        ),
+    ),
+    (ChatTemplate, ""): (
+        (
+            "[has(self.inline), has(self.path), has(self.name)].filter(x, x).size() == 1",
+            "exactly one of inline, path and name",
+        ),
     ),
     (structs.Workers, "ports"): (("self.all(p, self.exists_one(q, q == p))", "each port once"),),
     (LabelSelector, ""): (

@@ -24,16 +24,26 @@ from sglr_proto.spec import (
     Spec,
     StaticEndpoint,
     StaticWorkers,
-    Tokenizer,
     Workers,
     refuse_unprintable,
 )
 from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
+from sglr_proto.spec_tokenizer import (
+    ChatTemplate,
+    ControlTokens,
+    FromWorker,
+    HuggingFace,
+    Tokenizer,
+)
 
 __all__ = [
     "API_VERSION",
     "KIND",
+    "ChatTemplate",
+    "ControlTokens",
+    "FromWorker",
     "HealthCheck",
+    "HuggingFace",
     "LabelRequirement",
     "LabelSelector",
     "LastResort",

@@ -20,6 +20,7 @@ from msgspec import Meta
 from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
 from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
+from sglr_proto.spec_tokenizer import Tokenizer
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S+$")]
 """What a client sends as ``model``; 256 holds the longest repository name with a path in front."""
@@ -62,26 +63,6 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def names(self) -> tuple[str, ...]:
         """Every name that clients may send, the model's own first."""
         return (self.name, *self.aliases)
-
-
-class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where the model's tokenizer and chat template are."""
-
-    path: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=4096,
-            description="A folder, as the router sees it, with tokenizer.json and "
-            "tokenizer_config.json, and chat_template.jinja if the template is apart. No default: "
-            "a wrong tokenizer answers in nonsense. At most 4096 characters, Linux's own limit.",
-        ),
-    ]
-
-    def __post_init__(self) -> None:
-        """Refuse NUL, line breaks and halves of surrogate pairs, which no one means."""
-        if not self.path.isprintable():
-            raise ValueError(f"path is {self.path!r}; expected printable characters")
 
 
 class StaticEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -242,7 +223,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the user asks for."""
 
     model: Annotated[Model, Meta(description="Which model the workers serve.")]
-    tokenizer: Annotated[Tokenizer, Meta(description="Where the model's tokenizer is.")]
+    tokenizer: Annotated[
+        Tokenizer,
+        Meta(description="Where the model's tokenizer is. Default: the workers send theirs."),
+    ] = Tokenizer()
     workers: Annotated[Workers, Meta(description="Where the workers are found.")]
     routing: Annotated[
         Routing, Meta(description="How requests are spread over the workers. Default: in turn.")

@@ -95,6 +95,8 @@ def test_static_endpoints_merge_by_host_and_port() -> None:
 
 
 GOOD: dict[str, list[Any]] = {
+    "[has(self.path), has(self.huggingFace)": [{}, {"path": "/t"}, {"fromWorker": {}}],
+    "[has(self.inline)": [{"inline": "x"}, {"path": "/t"}, {"name": "rag"}],
     "[has(self.service)": [{"service": {}}, {"selector": {}}, {"static": {}}],
     "!has(self.ports) || has": [{"service": {}}, {"selector": {}, "ports": [1]}],
     "self.all(p": [[1], [1, 2]],
@@ -108,6 +110,11 @@ GOOD: dict[str, list[Any]] = {
     "!has(self.aliases)": [{"name": "a"}, {"name": "a", "aliases": ["b"]}],
 }
 BAD: dict[str, list[Any]] = {
+    "[has(self.path), has(self.huggingFace)": [
+        {"path": "/t", "fromWorker": {}},
+        {"huggingFace": {"repo": "a/b"}, "path": "/t"},
+    ],
+    "[has(self.inline)": [{}, {"inline": "x", "name": "rag"}],
     "[has(self.service)": [{}, {"service": {}, "static": {}}, {"ports": [1]}],
     "!has(self.ports) || has": [{"service": {}, "ports": [1]}],
     "self.all(p": [[1, 1], [1, 2, 1]],

@@ -66,6 +66,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     document = changed("spec.workers.static.endpoints", [{"host": "gpu-1", "port": None}])
     document = changed("metadata", {"name": "qwen"}, document)
     document = changed("spec.routing", None, document)
+    document = changed("spec.tokenizer", GONE, document)
     document = changed("spec.model", {"name": "qwen"}, document)
 
     backend = decode_backend(document, lenient=False)
@@ -75,6 +76,9 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert backend.spec.workers.static is not None
     assert [each.address for each in backend.spec.workers.static.endpoints] == ["gpu-1:30000"]
     assert backend.spec.routing.policy == "RoundRobin"
+    assert backend.spec.tokenizer.is_from_worker
+    assert backend.spec.tokenizer.chat_template is None
+    assert backend.spec.tokenizer.control_tokens == "AsText"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,12 @@ def test_defaults_are_those_of_the_documentation() -> None:
         ("spec.model.name", "通义"),
         ("spec.model.aliases", [f"alias-{n}" for n in range(16)]),
         ("spec.tokenizer.path", "p" * 4096),
+        ("spec.tokenizer", {}),
+        ("spec.tokenizer", {"fromWorker": {}}),
+        ("spec.tokenizer", {"huggingFace": {"repo": "Qwen/Qwen3-8B", "revision": "refs/pr/1"}}),
+        ("spec.tokenizer.chatTemplate", {"inline": "x" * 65_536}),
+        ("spec.tokenizer.chatTemplate", {"name": "tool_use"}),
+        ("spec.tokenizer.controlTokens", "AsTokens"),
         (PORT, 1),
         (PORT, 65535),
         (HOST, "fd00::1"),
@@ -145,7 +155,43 @@ def test_what_is_just_within_the_bounds_is_taken(path: str, value: object) -> No
             "spec.model.aliases[1] is 'qwen-latest'; that alias stands there twice.",
         ),
         ("spec.model.aliases[0]", "a b", "spec.model.aliases[0] is 'a b'; expected a string"),
-        ("spec.tokenizer", GONE, "spec.tokenizer is missing."),
+        (
+            "spec.tokenizer.fromWorker",
+            {},
+            (
+                "spec.tokenizer.fromWorker is set beside path; expected at most one of path, "
+                "huggingFace and fromWorker."
+            ),
+        ),
+        ("spec.tokenizer.controlTokens", "Yes", "'Yes'; expected one of AsText, AsTokens."),
+        (
+            "spec.tokenizer.chatTemplate",
+            {},
+            (
+                "spec.tokenizer.chatTemplate.inline is missing; expected exactly one of inline, path "
+                "and name."
+            ),
+        ),
+        (
+            "spec.tokenizer.chatTemplate",
+            {"inline": "x", "name": "rag"},
+            (
+                "spec.tokenizer.chatTemplate.name is one of several; expected exactly one of inline, "
+                "path and name."
+            ),
+        ),
+        ("spec.tokenizer.chatTemplate", {"inline": "x" * 65_537}, "of length <= 65536."),
+        ("spec.tokenizer.chatTemplate", {"path": "a\nb"}, "path is 'a\\nb'; expected printable"),
+        ("spec.tokenizer", {"huggingFace": {}}, "spec.tokenizer.huggingFace.repo is missing."),
+        ("spec.tokenizer", {"huggingFace": {"repo": "a/b/c"}}, "matching regex"),
+        ("spec.tokenizer", {"huggingFace": {"repo": "../up"}}, "matching regex"),
+        ("spec.tokenizer", {"huggingFace": {"repo": "a/b..c"}}, "without '..' or line break"),
+        ("spec.tokenizer", {"huggingFace": {"repo": "a/b\n"}}, "without '..' or line break"),
+        (
+            "spec.tokenizer",
+            {"huggingFace": {"repo": "a/b", "revision": "../main"}},
+            "spec.tokenizer.huggingFace.revision is '../main'; expected a string matching regex",
+        ),
         ("spec.tokenizer.path", "", "spec.tokenizer.path is ''; expected a string of length >= 1."),
         ("spec.tokenizer.path", "p" * 4097, "expected a string of length <= 4096."),
         ("spec.tokenizer.path", "a\0b", "spec.tokenizer.path is 'a\\x00b'; expected printable"),
@@ -193,7 +239,7 @@ def test_what_is_out_of_bounds_is_refused_with_its_path(
         ("metadata.namspace", "name, namespace"),
         ("spec.modle", ", ".join(a_document()["spec"])),
         ("spec.model.nmae", "name, aliases"),
-        ("spec.tokenizer.dir", "path"),
+        ("spec.tokenizer.dir", "path, huggingFace, fromWorker, chatTemplate, controlTokens"),
         ("spec.workers.sttic", "service, selector, static, inferencePoolRef, ports"),
         ("spec.workers.static.endpoint", "endpoints"),
         ("spec.workers.static.endpoints[1].prot", "host, port"),
@@ -273,7 +319,10 @@ PLACES = st.sampled_from(
         "spec.model.name",
         "spec.model.aliases",
         "spec.model.aliases[0]",
+        "spec.tokenizer",
         "spec.tokenizer.path",
+        "spec.tokenizer.huggingFace",
+        "spec.tokenizer.chatTemplate",
         "spec.workers.static.endpoints",
         "spec.workers.static.endpoints[0]",
         HOST,
