@@ -1,34 +1,30 @@
 """What the client learns next, one frozen value per fact.
 
 A choice's deltas, concatenated, are the same however the worker cut its chunks (R1), and every
-generated character is in one of them or was recognised markup (R2).
+generated character is in one of them or was recognised markup (R2). They are msgspec structs
+because one is made for nearly every token: a frozen dataclass takes eight times as long to make.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import msgspec
 
-if TYPE_CHECKING:
-    from sglr_dataplane.job import FinishReason, Usage
+from sglr_dataplane.job import FinishReason, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """More of the answer's content; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
+class Reasoning(msgspec.Struct, frozen=True):
     """More of the model's thinking; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallStart:
+class CallStart(msgspec.Struct, frozen=True):
     """A tool call whose name is final."""
 
     position: int
@@ -37,16 +33,14 @@ class CallStart:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(msgspec.Struct, frozen=True):
     """More of a call's arguments: a piece of JSON text, the model's own bytes; never empty."""
 
     position: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """The choice is complete; nothing follows."""
 
     reason: FinishReason

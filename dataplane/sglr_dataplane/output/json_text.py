@@ -112,7 +112,10 @@ class JsonScanner:
             self._escape = 0
         else:
             self._in_string = False
-            self._value_ended()
+            if self._expects in ("key", "key}"):
+                self._expects = ":"
+            else:
+                self._value_ended()
         return at + 1
 
     def _sign(self, sign: str, at: int) -> int:
@@ -157,10 +160,7 @@ class JsonScanner:
         self._value_ended()
 
     def _value_ended(self) -> None:
-        if self._expects in ("key", "key}"):
-            self._expects = ":"
-        else:
-            self._expects = ","
+        self._expects = ","
         self.done = not self._stack
 
 
