@@ -116,7 +116,18 @@ def differences(vector: Vector, message: Message) -> list[str]:
     ids = [call.id for call in message.tool_calls][:1]
     if vector.expect_id is not None and ids != [vector.expect_id]:
         found.append(f"id: expected {vector.expect_id!r}, got {ids!r}")
+    finish = message.finish.reason if message.finish is not None else None
+    if finish != _finish(vector):
+        found.append(f"finish: expected {_finish(vector)!r}, got {finish!r}")
     return found
+
+
+def _finish(vector: Vector) -> str:
+    """Return how the answer must finish: a whole call turns stop, and nothing else, around."""
+    if vector.finish_reason == "length":
+        return "length"
+    whole = any(not isinstance(call["arguments"], str) for call in vector.expect.tool_calls)
+    return "tool_calls" if whole else "stop"
 
 
 def signature(tool: dict[str, Any]) -> ToolSignature:
