@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
-from sglr_dataplane.engine import EngineFacts
-from sglr_dataplane.errors import RouterError, WorkerUnavailableError
+from sglr_dataplane.engine import EngineFacts, TokenizerBundle
+from sglr_dataplane.errors import RouterError, WorkerError, WorkerUnavailableError
 from sglr_dataplane.job import Chunk, Finish, Job, Usage
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ def some_facts(name: str = "m", *, max_req_input_len: int | None = 100) -> Engin
     )
 
 
+NO_BUNDLE: Final = WorkerError("The worker does not offer its tokenizer.")
+
+
 class ScriptedEngine:
     """An engine whose n-th job plays its n-th act; the last act is played again and again."""
 
@@ -50,17 +53,21 @@ class ScriptedEngine:
         *acts: Sequence[Step],
         health: Sequence[bool | RouterError] = (True,),
         facts: Sequence[EngineFacts | RouterError] = (some_facts(),),
+        bundles: Sequence[TokenizerBundle | RouterError] = (NO_BUNDLE,),
     ) -> None:
-        """Answer probes and questions with *health* and *facts* in turn; the last stays."""
+        """Answer probes and questions with *health*, *facts* and *bundles* in turn; the last stays."""
         self._acts = list(acts) or [HI]
         self.health = list(health)
         self.told = list(facts)
+        self.bundles = list(bundles)
         self.jobs: list[Job] = []
         """The jobs that were sent, in order."""
         self.streams: list[ScriptedStream] = []
         self.probes = 0
         self.asked = 0
         """How often facts were asked for."""
+        self.sent = 0
+        """How often the tokenizer was asked for."""
         self.closed = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -90,6 +97,14 @@ class ScriptedEngine:
         """Return the next facts."""
         self.asked += 1
         answer = self.told.pop(0) if len(self.told) > 1 else self.told[0]
+        if isinstance(answer, RouterError):
+            raise answer
+        return answer
+
+    async def tokenizer_bundle(self) -> TokenizerBundle:
+        """Return the next bundle."""
+        self.sent += 1
+        answer = self.bundles.pop(0) if len(self.bundles) > 1 else self.bundles[0]
         if isinstance(answer, RouterError):
             raise answer
         return answer

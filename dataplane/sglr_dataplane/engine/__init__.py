@@ -32,6 +32,19 @@ class EngineFacts:
     """JSON of the model's ``generation_config``; ``""`` when there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class TokenizerBundle:
+    """A worker's tokenizer files, as it sent them: not looked into, and not yet to be believed."""
+
+    archive: bytes
+    """A zip file, by the worker's word."""
+    sha256: str
+    """What the worker says is the archive's digest, in hexadecimal."""
+
+    def __repr__(self) -> str:
+        return f"<TokenizerBundle {len(self.archive)} bytes {self.sha256[:12]}>"
+
+
 class ChunkStream(Protocol):
     """The chunks of one job, in order.
 
@@ -80,6 +93,16 @@ class Engine(Protocol):
 
     async def facts(self) -> EngineFacts:
         """Return what the worker says of itself; raises as ``__anext__`` does."""
+        ...
+
+    async def tokenizer_bundle(self) -> TokenizerBundle:
+        """Return the worker's tokenizer, of at most ``vocab.bundle.MAX_BUNDLE_BYTES``.
+
+        Raises:
+            WorkerError: It does not offer one, or too large a one; the sentence says what to do.
+            WorkerUnavailableError: It cannot be reached or went away.
+            DeadlineExceededError: It did not send all of it in time.
+        """
         ...
 
     async def aclose(self) -> None:

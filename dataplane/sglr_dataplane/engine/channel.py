@@ -140,27 +140,35 @@ class Channel:
             CallError: It ended with another status than OK, or not within *limit* seconds.
         """
         messages: list[bytes] = []
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self.receive(path, message, limit=limit, take=messages.append)
+        if len(messages) != 1:
+            raise CallError(INTERNAL, f"The answer has {len(messages)} messages, not one.")
+        return messages[0]
 
-        def listen() -> None:
-            messages.extend(call.take())
-            if call.is_over and not over.done():
-                over.set_result(None)
+    async def receive(
+        self, path: str, message: bytes, *, limit: float, take: Callable[[bytes], None]
+    ) -> None:
+        """Give *take* each message that answers a call; what it raises ends the call.
 
-        call = self.call(path, message, timeout=limit, listener=listen)
+        Raises:
+            CallError: It ended with another status than OK, or not within *limit* seconds.
+        """
+        news = asyncio.Event()
+        call = self.call(path, message, timeout=limit, listener=news.set)
         try:
             async with asyncio.timeout(limit):
                 self.dial(call)
-                await over
+                while not call.is_over:
+                    await news.wait()
+                    news.clear()
+                    for answer in call.take():
+                        take(answer)
         except TimeoutError as error:
             raise CallError(DEADLINE_EXCEEDED, "Deadline Exceeded") from error
         finally:
             call.cancel()
         if call.error is not None:
             raise call.error
-        if len(messages) != 1:
-            raise CallError(INTERNAL, f"The answer has {len(messages)} messages, not one.")
-        return messages[0]
 
     def dial(self, call: Call) -> None:
         """Begin *call* now or as soon as a connection can take it, or fail it."""

@@ -27,3 +27,5 @@ class Deadlines:
     """For a health check; its own limit, so that no request's wait is a probe's."""
     facts: float = 10.0
     """For what a worker says of itself: its full list of arguments, while it is busy warming up."""
+    bundle: float = 120.0
+    """For a worker's tokenizer: 33 MB are slow over a busy link, and nobody waits for an answer."""

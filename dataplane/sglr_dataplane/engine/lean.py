@@ -16,7 +16,8 @@ from typing import Final
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
-from sglr_dataplane.engine import EngineFacts
+from sglr_dataplane.engine import EngineFacts, TokenizerBundle
+from sglr_dataplane.engine.bundles import BundleReader, bundle_error
 from sglr_dataplane.engine.channel import Channel, ChannelOptions
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.facts import engine_facts
@@ -25,7 +26,7 @@ from sglr_dataplane.engine.lean_stream import LeanStream, translated
 from sglr_dataplane.engine.statuses import NOT_FOUND, UNIMPLEMENTED
 from sglr_dataplane.errors import DeadlineExceededError, WorkerError
 from sglr_dataplane.job import Job
-from sglr_proto.sglang import scheduler_pb2
+from sglr_proto.sglang import common_pb2, scheduler_pb2
 
 HEALTH_NAMES: Final = ("", "sglang.grpc.scheduler.SglangScheduler")
 """The names a worker reports health under: the process, and the scheduler behind it."""
@@ -84,6 +85,22 @@ class LeanEngine:
                 raise translated(failure) from failure
             return engine_facts(model, None)
         return engine_facts(model, server)
+
+    async def tokenizer_bundle(self) -> TokenizerBundle:
+        """Return the worker's tokenizer."""
+        reader = BundleReader()
+
+        def take(message: bytes) -> None:
+            reader.add(common_pb2.GetTokenizerChunk.FromString(message))
+
+        limit = self._deadlines.bundle
+        try:
+            await self.channel.receive(f"{_SERVICE}GetTokenizer", b"", limit=limit, take=take)
+        except CallError as failure:
+            raise bundle_error(failure.code, failure.details) from failure
+        except DecodeError as failure:
+            raise WorkerError("The worker's answer is no message of its contract.") from failure
+        return reader.bundle()
 
     async def aclose(self) -> None:
         """Close the connection; running streams end with WorkerUnavailableError."""

@@ -16,6 +16,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2
 
 from sglr_dataplane.engine.answers import Answers
+from sglr_dataplane.engine.bundles import BundleReader, bundle_error
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.facts import engine_facts
 from sglr_dataplane.engine.messages import generate_request, take
@@ -26,12 +27,12 @@ from sglr_dataplane.errors import (
     WorkerError,
     WorkerUnavailableError,
 )
-from sglr_proto.sglang import scheduler_pb2, scheduler_pb2_grpc
+from sglr_proto.sglang import common_pb2, scheduler_pb2, scheduler_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from sglr_dataplane.engine import EngineFacts
+    from sglr_dataplane.engine import EngineFacts, TokenizerBundle
     from sglr_dataplane.job import Chunk, Job
 
     _Call = aio.UnaryStreamCall[scheduler_pb2.GenerateRequest, scheduler_pb2.GenerateResponse]
@@ -117,6 +118,21 @@ class SGLangEngine:
                 raise _translated(failure) from failure
             return engine_facts(model, None)
         return engine_facts(model, server)
+
+    async def tokenizer_bundle(self) -> TokenizerBundle:
+        """Return the worker's tokenizer."""
+        stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
+        limit = self._deadlines.bundle
+        call = stub.GetTokenizer(common_pb2.GetTokenizerRequest(), timeout=limit)
+        reader = BundleReader()
+        try:
+            async for chunk in call:
+                reader.add(chunk)
+        except aio.AioRpcError as failure:
+            raise bundle_error(failure.code().value[0], failure.details() or "") from failure
+        finally:
+            call.cancel()
+        return reader.bundle()
 
     async def aclose(self) -> None:
         """Close the connection; running streams end with WorkerUnavailableError."""
