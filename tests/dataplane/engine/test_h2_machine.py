@@ -7,7 +7,9 @@ import struct
 import h2.events
 import pytest
 from h2.connection import H2Connection
-from hpack import Encoder
+from hpack import Encoder, HeaderTuple
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sglr_dataplane.engine.h2.codes import MAX_STREAM_ID
 from sglr_dataplane.engine.h2.errors import (
@@ -17,13 +19,13 @@ from sglr_dataplane.engine.h2.errors import (
     UnprocessedStreamError,
 )
 from sglr_dataplane.engine.h2.events import GoingAway, PingAnswered, SettingsChanged
+from sglr_dataplane.engine.h2.headers import HeaderReader
 from sglr_dataplane.engine.h2.machine import Machine
 from sglr_dataplane.engine.h2.state import Limits
 from support.h2peer import (
     ACK,
     CONTINUATION,
     DATA,
-    END_HEADERS,
     GOAWAY,
     HEADERS,
     PING,
@@ -307,17 +309,37 @@ def frames_of(data: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def test_indexed_blocks_are_read_from_memory_only_while_the_table_stands() -> None:
-    """A block of indexed fields changes its meaning when the table does."""
-    machine = a_machine()
-    encoder = Encoder()
-    streams = [machine.open(REQUEST, b"body") for _ in range(4)]
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"x", b"y", b"content-type"]),
+            st.sampled_from([b"a", b"b", b"c" * 120]),
+            st.booleans(),
+        ),
+        max_size=30,
+    ),
+    st.sampled_from([0, 64, 200, 4_096]),
+)
+def test_a_block_means_what_its_table_says_however_often_it_came(
+    fields: list[tuple[bytes, bytes, bool]], size: int
+) -> None:
+    """Blocks repeat while the table grows, turns over and shrinks: none is read from the past."""
+    reader, encoder = HeaderReader(65_536), Encoder()
+    for number, (name, value, secret) in enumerate(fields):
+        if number == len(fields) // 2:
+            encoder.header_table_size = size
+        block = encoder.encode([HeaderTuple(b":status", b"200"), (name, value, secret)])
 
-    def answer(number: int, value: bytes) -> bytes:
-        block = encoder.encode([(b":status", b"200"), (b"x", value)])
-        return frame(HEADERS, END_HEADERS, 2 * number + 1, block)
+        assert reader.read(block) == ((b":status", b"200"), (name, value))
 
-    for number, value in enumerate((b"a", b"a", b"b", b"a")):
-        machine.receive(answer(number, value))
 
-    assert [dict(stream.head or ())[b"x"] for stream in streams] == [b"a", b"a", b"b", b"a"]
+def test_a_block_that_leaves_the_table_alone_is_remembered() -> None:
+    """A second answer costs no decoding; a changed table forgets it."""
+    reader, encoder = HeaderReader(65_536), Encoder()
+    encoder.encode([(b"x", b"a")])
+    reader.read(Encoder().encode([(b"x", b"a")]))
+    again = encoder.encode([(b"x", b"a")])
+    assert reader.read(again) is reader.read(again)
+
+    reader.read(encoder.encode([(b"x", b"b")]))
+    assert reader.read(again) == ((b"x", b"b"),)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 from hpack.hpack import encode_integer
+from hpack.table import HeaderTable
 
 from sglr_dataplane.engine.h2.codes import ErrorCode
 from sglr_dataplane.engine.h2.errors import BrokenConnectionError, BrokenStreamError
@@ -22,11 +23,12 @@ SHRINK_TABLE = b"\x20"
 _STATUS = re.compile(rb"[1-9][0-9][0-9]")
 _NAME = re.compile(rb"[!-9;-@\[-~]+")
 _FORBIDDEN_IN_VALUE = re.compile(rb"[\0\r\n]")
-_INDEXED_ONLY = re.compile(rb"[\x81-\xfe]+")
 _OF_ONE_CONNECTION = frozenset(
     {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 )
 _MEMO_SIZE = 32
+_MEMO_BLOCK = 256
+"""Bytes of the largest block that is remembered."""
 
 
 def pack_fields(fields: Iterable[tuple[bytes, bytes]], *, secret: bool = False) -> bytes:
@@ -51,8 +53,8 @@ class HeaderReader:
     def __init__(self, max_list_size: int) -> None:
         """Read blocks of up to *max_list_size* bytes, counted as SETTINGS does (6.5.2)."""
         self._decoder = Decoder(max_list_size)
-        # A block of indexed fields only, such as a server's second and later answers, means the
-        # same until some other block changes the dynamic table.
+        # A block that leaves the dynamic table as it is, such as a server's second and later
+        # answers, means the same until some other block changes the table.
         self._memo: dict[bytes, Fields] = {}
 
     def read(self, block: bytes) -> Fields:
@@ -64,6 +66,8 @@ class HeaderReader:
         known = self._memo.get(block)
         if known is not None:
             return known
+        table = self._decoder.header_table
+        newest, count, size = _newest(table), len(table.dynamic_entries), table.maxsize
         try:
             fields = tuple((bytes(n), bytes(v)) for n, v in self._decoder.decode(block, raw=True))
         except OversizedHeaderListError as error:
@@ -74,11 +78,19 @@ class HeaderReader:
             raise BrokenConnectionError(
                 ErrorCode.COMPRESSION_ERROR, "A header block is not HPACK."
             ) from error
-        if not _INDEXED_ONLY.fullmatch(block) or len(self._memo) >= _MEMO_SIZE:
+        is_same = (
+            _newest(table) is newest and len(table.dynamic_entries) == count
+        ) and table.maxsize == size
+        if not is_same or len(self._memo) >= _MEMO_SIZE:
             self._memo.clear()
-        else:
+        if is_same and len(block) <= _MEMO_BLOCK:
             self._memo[block] = fields
         return fields
+
+
+def _newest(table: HeaderTable) -> object:
+    """Return the entry that was inserted last; identity tells whether another one was."""
+    return table.dynamic_entries[0] if table.dynamic_entries else None
 
 
 def read_head(fields: Fields) -> int:

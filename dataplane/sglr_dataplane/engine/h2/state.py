@@ -5,6 +5,7 @@ Section numbers are RFC 9113's.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from sglr_dataplane.engine.h2.codes import ErrorCode
@@ -51,7 +52,7 @@ class State:
         """The open streams."""
         self._live: dict[int, Stream] = {}
         """The open streams that may receive DATA without further ado."""
-        self._finished: dict[int, None] = {}
+        self._finished: OrderedDict[int, None] = OrderedDict()
         """The last ids that the peer ended: any further frame there breaks a rule (5.1)."""
         self._next_id: int = 1
         self._room = limits.connection_window
@@ -112,7 +113,7 @@ class State:
         self._close(stream, None)
         self._finished[stream.id] = None
         if len(self._finished) > _FINISHED_KEPT:
-            del self._finished[next(iter(self._finished))]
+            self._finished.popitem(last=False)
 
     def _close(self, stream: Stream, failure: H2Error | None) -> None:
         """Forget *stream*; *failure* says why, None after a whole answer."""
