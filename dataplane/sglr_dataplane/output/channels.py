@@ -48,12 +48,15 @@ class Channels:
     """(header, the marker that ended it) → where the body goes."""
     header: re.Pattern[str]
     """A header, or the beginning of one: what the text may end in and still be markup."""
+    inner: tuple[str, ...] = ()
+    """Markers that may stand inside a header."""
     first: tuple[str, ...] = ()
     """What an answer may begin with when the prompt ended inside the header."""
 
     def markers(self) -> frozenset[str]:
         """Return all markers."""
-        return frozenset((*self.starts, *self.header_ends, *self.ends, *self.stops))
+        ends = (*self.header_ends, *self.ends, *self.stops)
+        return frozenset((*self.starts, *self.inner, *ends))
 
     def body_ends(self) -> tuple[str, ...]:
         """Return what ends a body."""

@@ -22,6 +22,9 @@ from sglr_dataplane.output.stop import Cut
 Chunking = Callable[[str, frozenset[str]], list[list[Cut]]]
 """(text, texts that are single tokens) → the pieces of each chunk."""
 
+SPECIAL = 0
+"""The id of every special token in a chunking."""
+
 STARTS: dict[str, Start] = {"in": "inside", "out": "outside", "off": "off"}
 """Short names of where an answer begins."""
 
@@ -52,6 +55,7 @@ class Reader:
     starts: Start = "outside"
     signatures: tuple[ToolSignature, ...] = ()
     stop: tuple[str, ...] = ()
+    hidden: frozenset[int] = frozenset()
     new_call_id: Callable[[], str] = field(default=lambda: "call_000000000000000000000000")
 
     def read(
@@ -70,6 +74,7 @@ class Reader:
             starts=self.starts,
             tools=self.signatures,
             stop=self.stop,
+            hidden=self.hidden,
             tokens=tokens,
             new_call_id=self.new_call_id,
         )
@@ -87,7 +92,7 @@ def tokens_of(text: str, specials: frozenset[str]) -> list[Cut]:
     pieces: list[Cut] = []
     for part in _around(text, specials):
         if part in specials:
-            pieces.append(Cut(part, 0))
+            pieces.append(Cut(part, SPECIAL))
         else:
             pieces += [Cut(found.group()) for found in _TOKEN.finditer(part)]
     return pieces
@@ -122,7 +127,7 @@ def at_random(seed: int) -> Chunking:
         pieces: list[Cut] = []
         for part in parts:
             if seed % 2 == 0 and part in specials:
-                pieces.append(Cut(part, 0))
+                pieces.append(Cut(part, SPECIAL))
                 continue
             longest = generator.choice((1, 3, 8, 40))
             at = 0

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from sglr_dataplane.cli.vectors import Vector, as_given, differences, load, read, reader_of
 from sglr_dataplane.output.collect import Message, collect
 from sglr_dataplane.output.replay import (
+    SPECIAL,
     Chunking,
     at_random,
     by_character,
@@ -86,6 +89,19 @@ def test_every_beginning_of_a_vector_reads_the_same_in_any_chunking(vector: Vect
         by_one = collect(reader.read(one(text, frozenset()), "length"))
         by_many = collect(reader.read(by_character(text, frozenset()), "length"))
         assert by_one == by_many, repr(text)
+
+
+@every_vector
+def test_a_vector_is_read_as_expected_when_its_markers_are_hidden_ids(vector: Vector) -> None:
+    """Special tokens never show, but those of the format are read."""
+    specials = frozenset(vector.specials)
+    reader = replace(reader_of(vector), hidden=frozenset({SPECIAL}))
+    chunks = by_token(vector.text, specials)
+    reason: Literal["stop", "length"] = "length" if vector.finish_reason == "length" else "stop"
+
+    deltas = reader.read(chunks, reason, token_texts(chunks, specials))
+
+    assert differences(vector, collect(deltas)) == []
 
 
 @every_vector

@@ -52,6 +52,7 @@ _HARMONY = Channels(
         r"(?:<\|start\|>)?\s*\w*\s*(?:to=\S*)?\s*"
         r"(?:<\|channel\|>\s*\w*)?\s*(?:to=[^\s<]*)?\s*(?:<\|constrain\|>)?\s*\w*"
     ),
+    inner=("<|constrain|>",),
     first=(" to=", "to="),
 )
 _INKLING = Channels(
