@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.worker import Worker
 
     Rest = Callable[[asyncio.Event, float], Awaitable[None]]
+    Inspect = Callable[[Worker, bool], Awaitable[str | None]]
+    """Looks at a healthy worker more closely: returns why it is not to be used, None if it is.
+    Raises RouterError when that cannot be told now. True: another process may have come up in the
+    place of the one that was looked at before."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ class Prober:
         clock: Callable[[], float] = time.monotonic,
         vary: Callable[[], float] = random.random,
         rest: Rest | None = None,
+        inspect: Inspect | None = None,
     ) -> None:
         """Tend the workers of *registry*.
 
@@ -53,12 +58,14 @@ class Prober:
             clock: Seconds that only go up; the one the dispatcher reads.
             vary: A number in ``[0, 1)``, for the jitter.
             rest: Waits until the event is set or the seconds are over.
+            inspect: Has the last word on whether a healthy worker gets jobs; None: all do.
         """
         self._registry = registry
         self._schedule_of = schedule_of or registry.schedule
         self._clock = clock
         self._vary = vary
         self._rest = rest or resting(Schedule().soonest)
+        self._inspect = inspect
 
     async def run(self) -> None:
         """Tend workers until cancelled."""
@@ -77,7 +84,7 @@ class Prober:
     async def _tend(self, worker: Worker) -> None:
         wake = asyncio.Event()
         worker.wake = wake.set
-        checkup = Checkup(worker, self._schedule_of(worker), self._clock)
+        checkup = Checkup(worker, self._schedule_of(worker), self._clock, self._inspect)
         while not worker.is_done:
             wake.clear()
             checkup.schedule = self._schedule_of(worker)
@@ -131,16 +138,25 @@ def resting(soonest: float) -> Rest:
 class Checkup:
     """What the prober remembers of one worker between two probes."""
 
-    def __init__(self, worker: Worker, schedule: Schedule, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        schedule: Schedule,
+        clock: Callable[[], float],
+        inspect: Inspect | None = None,
+    ) -> None:
         """Know nothing of *worker* yet."""
         self.worker = worker
         self.schedule = schedule
         self._clock = clock
+        self._inspect = inspect or _trusting
         self._failures = 0
         self._successes = 0
         self._attempts = 0
         self._facts_at: float | None = None
         """When its facts were asked for; None when they are no longer to be trusted."""
+        self._is_inspected = False
+        """Whether this very process was looked at more closely, as far as can be told."""
 
     def __repr__(self) -> str:
         return f"<Checkup of {self.worker!r} {self._successes} good, {self._failures} failed>"
@@ -159,6 +175,7 @@ class Checkup:
         if self.worker.suspect:
             # A probe or a connection failed: another process may have come up in its place.
             self._facts_at = None
+            self._is_inspected = False
         asked_at = self._clock()
         try:
             serving = await self.worker.engine.is_serving()
@@ -200,11 +217,26 @@ class Checkup:
                 f"{' or '.join(map(repr, sorted(names)))}."
             )
             return
+        if not await self._passes_inspection():
+            self._successes = 0
+            return
         self._failures = 0
         self._successes += 1
         down = self.worker.state is WorkerState.UNHEALTHY
         if not down or self._successes >= self.schedule.successes:
             self.worker.became_ready(facts)
+
+    async def _passes_inspection(self) -> bool:
+        """Have the worker looked at more closely, and change its state if it is not to be used."""
+        try:
+            problem = await self._inspect(self.worker, not self._is_inspected)
+        except RouterError as failure:
+            self.worker.doubted(failure.message)
+            return False
+        self._is_inspected = True
+        if problem is not None:
+            self.worker.refused(problem)
+        return problem is None
 
     async def _current_facts(self) -> EngineFacts | None:
         """Return the worker's facts, asked for anew when they are due; None when it cannot tell."""
@@ -223,6 +255,11 @@ class Checkup:
             return None
         self._facts_at = now
         return facts
+
+
+async def _trusting(_worker: Worker, _again: bool) -> str | None:  # noqa: FBT001  # as declared
+    """Find nothing against any worker."""
+    return None
 
 
 def _report(worker: Worker) -> None:

@@ -190,6 +190,47 @@ async def test_a_wrong_model_is_used_once_its_backend_wants_it() -> None:
     assert worker.is_ready
 
 
+async def test_a_worker_that_fails_inspection_gets_no_jobs_until_it_passes() -> None:
+    """Whoever inspects has the last word, at each probe, and hears whether it may be another."""
+    engine = ScriptedEngine(health=[True, True, LATE, True])
+    (worker,) = a_registry({"w1": engine}, ready=False).workers()
+    verdicts: list[str | None] = ["Its vocabulary is another's.", None, None]
+    heard: list[bool] = []
+
+    async def inspect(_worker: Worker, again: bool) -> str | None:
+        heard.append(again)
+        return verdicts.pop(0)
+
+    checkup = Checkup(worker, SCHEDULE, FakeClock(), inspect)
+    await checkup.run()
+    refused = (worker.state, worker.problem, worker.may_still_serve)
+    await run(checkup, 3)
+
+    assert refused == (WorkerState.UNHEALTHY, "Its vocabulary is another's.", False)
+    assert heard == [True, False, True]
+
+
+async def test_a_worker_that_cannot_be_inspected_now_stays_pending() -> None:
+    """It is neither used nor refused, and is asked again at the next probe."""
+    (worker,) = a_registry({"w1": ScriptedEngine()}, ready=False).workers()
+    answers: list[RouterError | None] = [WorkerError("It does not offer its tokenizer."), None]
+
+    async def inspect(_worker: Worker, again: bool) -> str | None:
+        assert again
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return None
+
+    checkup = Checkup(worker, SCHEDULE, FakeClock(), inspect)
+    await checkup.run()
+    before = (worker.state, worker.problem)
+    await checkup.run()
+
+    assert before == (WorkerState.PENDING, "It does not offer its tokenizer.")
+    assert worker.state is WorkerState.READY
+
+
 async def test_facts_are_asked_for_now_and_then() -> None:
     """A healthy worker is not asked at every probe, but after a minute it is."""
     clock = FakeClock()
