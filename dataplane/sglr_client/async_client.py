@@ -224,15 +224,15 @@ class AsyncClient:
             ModelNotReadyError: It was not after *timeout* seconds; says what was found last.
         """
         end = time.monotonic() + timeout
+        left = timeout
         while True:
-            left = end - time.monotonic()
-            reason = await self._why_not_ready(model, max(0.001, min(left, HEALTH_TIMEOUT)))
+            reason = await self._why_not_ready(model, min(left, HEALTH_TIMEOUT))
             if not reason:
                 return
+            await asyncio.sleep(max(0.0, min(interval, end - time.monotonic())))
             left = end - time.monotonic()
             if left <= 0:
                 raise ModelNotReadyError(f"Model {model!r} is not ready: {reason}.")
-            await asyncio.sleep(min(interval, left))
 
     @asynccontextmanager
     async def checking_health(self, every: float = 5.0) -> AsyncGenerator[None]:
@@ -273,7 +273,7 @@ class AsyncClient:
         try:
             models = await self._only(asked.models(calls.models(seconds), self.rules.bare()))
         except ClientError as error:
-            return f"/v1/models failed: {error}"
+            return f"/v1/models failed: {str(error).rstrip('.')}"
         return asked.reason_not_ready(models, model)
 
     async def _answer_or_error(self, call: calls.Call) -> ChatCompletion | ClientError:

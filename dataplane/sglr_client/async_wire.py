@@ -85,7 +85,7 @@ class AsyncWire:
         self._counted = True
         self._response = await self._http.send(request, stream=True)
         await_body(request, step)
-        self._parts = self._response.aiter_raw()
+        self._parts = self._response.aiter_bytes()
         return head_of(self._response)
 
 

@@ -82,10 +82,10 @@ class Breaker:
         with self._lock:
             state = self.state(now)
             if state is BreakerState.CLOSED:
-                return Permit(self._settle)
+                return Permit(self._prove, self._settle)
             if state is BreakerState.OPEN or self._probe is not None:
                 return None
-            self._probe = Permit(self._settle)
+            self._probe = Permit(self._prove, self._settle)
             return self._probe
 
     def wait(self, now: float) -> float:
@@ -94,12 +94,19 @@ class Breaker:
             return 0.0
         return max(0.0, self._opened + self._policy.cooldown - now)
 
+    def _prove(self, permit: Permit) -> None:
+        with self._lock:
+            if permit is self._probe:
+                self._probe = None
+                self._failures = 0
+                self._opened = None
+
     def _settle(self, permit: Permit, outcome: Outcome, now: float) -> None:
         with self._lock:
             probing = permit is self._probe
             if probing:
                 self._probe = None
-            # A call admitted before it opened says nothing about the time after.
+            # Open, and this is no probe: a call from before says nothing about the time after.
             if outcome is Outcome.ABANDONED or (self._opened is not None and not probing):
                 return
             if outcome is Outcome.SUCCEEDED:
@@ -114,13 +121,26 @@ class Breaker:
 class Permit:
     """One call's leave to go; ended once, later ends count for nothing."""
 
-    def __init__(self, settle: Callable[[Permit, Outcome, float], None]) -> None:
-        """Call *settle* at the end."""
+    def __init__(
+        self,
+        prove: Callable[[Permit], None],
+        settle: Callable[[Permit, Outcome, float], None],
+    ) -> None:
+        """Call *prove* when the host has shown to work, *settle* at the end."""
+        self._prove = prove
         self._settle = settle
         self._ended = False
 
     def __repr__(self) -> str:
         return f"<Permit {'ended' if self._ended else 'held'}>"
+
+    def prove(self) -> None:
+        """Say that the host answers, though the call goes on: a probe closes the breaker now.
+
+        A stream lasts; nobody else should have to wait for its end.
+        """
+        if not self._ended:
+            self._prove(self)
 
     def end(self, outcome: Outcome, now: float) -> None:
         """Tell the breaker how the call ended."""

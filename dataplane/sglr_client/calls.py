@@ -183,13 +183,14 @@ def _call(
 
 def _choices(body: JsonObject) -> int:
     n = body.get("n")
-    prompt = body.get("prompt")
+    return (n if isinstance(n, int) else 1) * _prompts(body.get("prompt"))
+
+
+def _prompts(prompt: Any) -> int:
+    if prompt is None or isinstance(prompt, str):
+        return 1
     # A list of texts or of id lists is several prompts, a list of ids is one.
-    prompts = 1
-    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
-        entries: Sequence[object] = prompt
-        prompts = len([entry for entry in entries if not isinstance(entry, int)]) or 1
-    return (n if isinstance(n, int) else 1) * prompts
+    return sum(not isinstance(entry, int) for entry in prompt) or 1
 
 
 def _timeout(timeout: float | Timeouts | None) -> Timeouts | None:

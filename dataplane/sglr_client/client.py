@@ -209,15 +209,15 @@ class Client:
             ModelNotReadyError: It was not after *timeout* seconds; says what was found last.
         """
         end = time.monotonic() + timeout
+        left = timeout
         while True:
-            left = end - time.monotonic()
-            reason = self._why_not_ready(model, max(0.001, min(left, HEALTH_TIMEOUT)))
+            reason = self._why_not_ready(model, min(left, HEALTH_TIMEOUT))
             if not reason:
                 return
+            time.sleep(max(0.0, min(interval, end - time.monotonic())))
             left = end - time.monotonic()
             if left <= 0:
                 raise ModelNotReadyError(f"Model {model!r} is not ready: {reason}.")
-            time.sleep(min(interval, left))
 
     @contextmanager
     def checking_health(self, every: float = 5.0) -> Generator[None]:
@@ -252,7 +252,7 @@ class Client:
         try:
             models = self._only(asked.models(calls.models(timeout), self.rules.bare()))
         except ClientError as error:
-            return f"/v1/models failed: {error}"
+            return f"/v1/models failed: {str(error).rstrip('.')}"
         return asked.reason_not_ready(models, model)
 
     def _answer_or_error(self, call: calls.Call) -> ChatCompletion | ClientError:

@@ -172,7 +172,7 @@ class DeadlineTransport(httpx2.BaseTransport):
             answer.status,
             headers=answer.headers,
             stream=_Body(answer),
-            extensions=dict[str, Any](answer.extensions),
+            extensions=answer.extensions,  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # httpcore2 says dict, of nothing
         )
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class Health:
     @classmethod
     def unreachable(cls, error: Exception) -> Health:
         """Return what a failed look says."""
-        return cls(is_up=False, status=None, reason=f"/health failed: {error}")
+        return cls(is_up=False, status=None, reason=f"/health failed: {str(error).rstrip('.')}")
 
 
 class HealthRecord:

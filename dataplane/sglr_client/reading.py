@@ -25,7 +25,9 @@ _DONE: Final = b"[DONE]"
 _HELD: Final = 64
 """Chunks without content held back before they count as content: a server that sends only such
 must not fill memory."""
-_TELLING: Final = re.compile(rb'"(?:error|usage)"\s*:\s*[^n\s]|"finish_reason"\s*:\s*[^n\s]')
+_TELLING: Final = re.compile(
+    rb'"(?:error|usage|finish_reason)"\s*:\s*[^n\s]|"object"\s*:\s*"error"'
+)
 """What a chunk must contain to be worth parsing when nobody wants it parsed: nulls tell nothing."""
 
 

@@ -77,6 +77,7 @@ class Account:
         self._first: float | None = None
         self._last: float | None = None
         self._retries = 0
+        self._permit: Permit | None = None
         self.attempts = Attempts(rules.retry, rules.budget, rules.chance)
 
     def __repr__(self) -> str:
@@ -104,7 +105,7 @@ class Account:
         return left
 
     def admitted(self) -> Permit | None:
-        """Return the breaker's permit for an attempt; None without a breaker.
+        """Return the breaker's permit for an attempt, to be ended; None without a breaker.
 
         Raises:
             BreakerOpenError: The breaker lets no call through.
@@ -116,6 +117,7 @@ class Account:
         permit = breaker.admit(now)
         if permit is None:
             raise BreakerOpenError(self.rules.host, breaker.wait(now))
+        self._permit = permit
         return permit
 
     def check_health(self) -> None:
@@ -139,6 +141,8 @@ class Account:
         self._last = self.rules.clock()
         if self._first is None:
             self._first = self._last
+            if self._permit is not None:
+                self._permit.prove()
 
     def report(self, outcome: str) -> CallReport:
         """Return what there is to tell at the end."""

@@ -79,7 +79,7 @@ class Wire:
         self._counted = True
         self._response = self._http.send(request, stream=True)
         await_body(request, step)
-        self._parts = self._response.iter_raw()
+        self._parts = self._response.iter_bytes()
         return head_of(self._response)
 
 

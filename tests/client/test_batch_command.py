@@ -1,0 +1,163 @@
+"""``sglr batch``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglr_client.testing import Drop, Fail, MockServer, Say
+from sglr_dataplane.cli import batch
+from support.client_doors import HI
+
+
+def request(id: str, url: str = "/v1/chat/completions", **body: Any) -> dict[str, Any]:
+    """Return a line of an input."""
+    return {
+        "custom_id": id,
+        "method": "POST",
+        "url": url,
+        "body": {"model": "m", "messages": HI, **body},
+    }
+
+
+def written(path: Path, *lines: dict[str, Any]) -> Path:
+    """Write *lines* to *path*."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def run(server: MockServer, given: Path, output: Path, *arguments: str) -> int:
+    """Run the command, one request at a time so that a script's order holds."""
+    parser = argparse.ArgumentParser()
+    batch.add_arguments(parser)
+    options = ["--base-url", server.url, "--concurrency", "1", "--attempts", "1", *arguments]
+    return batch.run(parser.parse_args([str(given), str(output), *options]))
+
+
+def answers(output: Path) -> dict[str, Any]:
+    """Return the output's lines by custom_id; each is there once."""
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    by_id = {line["custom_id"]: line for line in lines}
+    assert len(by_id) == len(lines)
+    return by_id
+
+
+def test_a_batch_is_answered_in_openais_format(
+    tmp_path: Path, mock_server: MockServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Answers as responses, refusals too, what had no answer as errors; progress on stderr."""
+    given = written(
+        tmp_path / "in.jsonl", request("a"), request("b"), request("c"), request("d", stream=True)
+    )
+    mock_server.play(Say("one"), Fail(404, "gone"), Drop(), Say("four"))
+
+    status = run(mock_server, given, tmp_path / "out.jsonl")
+
+    lines = answers(tmp_path / "out.jsonl")
+    assert status == 1
+    assert lines["a"]["error"] is None
+    assert lines["a"]["response"]["status_code"] == 200
+    assert lines["a"]["response"]["body"]["choices"][0]["message"]["content"] == "one"
+    assert lines["b"]["response"]["status_code"] == 404
+    assert lines["b"]["response"]["body"]["error"]["message"] == "gone"
+    assert lines["c"]["response"] is None
+    assert lines["c"]["error"]["code"] == "connection_lost"
+    assert lines["d"]["response"]["body"]["choices"][0]["message"]["content"] == "four"
+    assert "4/4, 2 failed" in capsys.readouterr().err
+
+
+def test_it_goes_on_where_it_was_interrupted(
+    tmp_path: Path, mock_server: MockServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was answered stays as it is; what failed or was cut is asked again."""
+    given = written(tmp_path / "in.jsonl", *(request(id) for id in "abcd"))
+    output = tmp_path / "out.jsonl"
+    mock_server.play(Say("first a"), Fail(500))
+    run(mock_server, written(tmp_path / "half.jsonl", request("a"), request("b")), output)
+    with output.open("a") as file:
+        file.write('{"custom_id":"c","response":{"status_co')  # the crash
+    mock_server.default = Say("second")
+
+    status = run(mock_server, given, output)
+
+    contents = {
+        id: line["response"]["body"]["choices"][0]["message"]["content"]
+        for id, line in answers(output).items()
+    }
+    assert status == 0
+    assert contents == {"a": "first a", "b": "second", "c": "second", "d": "second"}
+    assert len(mock_server.requests) == 2 + 3
+    assert "1 of 4 were answered before" in capsys.readouterr().err
+
+
+def test_completions_and_embeddings_can_be_in_it(tmp_path: Path, mock_server: MockServer) -> None:
+    """Each line says where it goes."""
+    given = written(
+        tmp_path / "in.jsonl",
+        request("a", "/v1/completions", prompt="x"),
+        request("b", "/v1/embeddings", input=["x", "y"]),
+    )
+
+    assert run(mock_server, given, tmp_path / "out.jsonl") == 0
+    lines = answers(tmp_path / "out.jsonl")
+    assert lines["a"]["response"]["body"]["object"] == "text_completion"
+    assert len(lines["b"]["response"]["body"]["data"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "Line 1"),
+        ('{"custom_id":"a","body":{}}', "url"),
+        ('{"custom_id":"a","url":"/v1/files","body":{}}', "/v1/files"),
+        ('{"custom_id":"a","url":"/v1/completions","body":{}}\n' * 2, "Line 2"),
+    ],
+)
+def test_a_bad_input_is_told_before_anything_is_sent(
+    tmp_path: Path,
+    mock_server: MockServer,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    told: str,
+) -> None:
+    """With the line's number; the output is not touched."""
+    given = tmp_path / "in.jsonl"
+    given.write_text(text)
+
+    assert run(mock_server, given, tmp_path / "out.jsonl") == 2
+    assert told in capsys.readouterr().err
+    assert mock_server.requests == []
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_the_key_comes_from_its_file_or_the_environment(
+    tmp_path: Path, mock_server: MockServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file goes first."""
+    given = written(tmp_path / "in.jsonl", request("a"))
+    key = tmp_path / "key"
+    key.write_text("from-file\n")
+    monkeypatch.setenv("SGLR_API_KEY", "from-environment")
+
+    run(mock_server, given, tmp_path / "1.jsonl")
+    run(mock_server, given, tmp_path / "2.jsonl", "--api-key-file", str(key))
+
+    keys = [request.headers["authorization"] for request in mock_server.requests]
+    assert keys == ["Bearer from-environment", "Bearer from-file"]
+
+
+def test_a_terminal_sees_a_bar() -> None:
+    """Drawn over itself at each answer."""
+    screen = StringIO()
+    screen.isatty = lambda: True  # type: ignore[method-assign]  # a terminal, as far as asked
+    progress = batch.Progress(4, screen)
+    progress.step(ok=True)
+    progress.step(ok=False)
+
+    last = screen.getvalue().split("\r")[-1]
+    assert last.startswith("[###############---------------] 2/4, 1 failed")
