@@ -155,6 +155,10 @@ class Reconciler:
             self._known.pop(key, None)
             self._caches.depends(key, None)
             return
+        known = self._known.get(key)
+        if known is not None and known.backend is not None and known.object.spec == item.spec:
+            known.object = item
+            return
         known = self._known.setdefault(key, _Known(item, None))
         document = {
             "apiVersion": API_VERSION,
