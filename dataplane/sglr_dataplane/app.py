@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import socket
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from sglr_dataplane.api.chat import ChatCompletions
+from sglr_dataplane.api.drain import Drain, Draining
 from sglr_dataplane.api.faults import Faults, http_exception
-from sglr_dataplane.api.middleware import Access, PathAsMeant, RequestId
+from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
 from sglr_dataplane.api.models import Models
 from sglr_dataplane.api.ops import Ops
+from sglr_dataplane.api.server import address_of, listen, new_server
 from sglr_dataplane.engine.sglang import SGLangEngine
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.manifest_file import ManifestFile
@@ -31,7 +30,7 @@ from sglr_dataplane.metrics import RouterMetrics
 from sglr_dataplane.recipe import Recipes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Callable
 
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
@@ -40,16 +39,6 @@ if TYPE_CHECKING:
     from sglr_proto.snapshot import Endpoint, Snapshot
 
 logger = logging.getLogger(__name__)
-
-_BACKLOG = 2048
-# Above the 60 to 75 s after which common load balancers close an idle connection: the side that
-# closes first must not be ours.
-_KEEP_ALIVE_SECONDS = 120
-_GRACE_SECONDS = 30
-
-
-class AddressInUseError(Exception):
-    """The address to listen on is taken, or not one of this machine's."""
 
 
 class Router:
@@ -62,6 +51,7 @@ class Router:
         self.registry = Registry(self._engine)
         self.recipes = Recipes(config.cache_dir, max_prompt_chars=config.limits.max_prompt_chars)
         self.manifest = ManifestFile(config.manifest)
+        self.drain = Drain(config.drain)
         self._dispatcher = Dispatcher(self.registry, on_outcome=self._count_attempt)
         self.app = self._build_app()
 
@@ -87,7 +77,7 @@ class Router:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()
 
     def _build_app(self) -> Starlette:
-        ops = Ops(self.registry, self.recipes, self.metrics)
+        ops = Ops(self.registry, self.recipes, self.metrics, self.drain)
         models = Models(self.registry, self.recipes, created=int(time.time()))
         chat = ChatCompletions(
             self.recipes, self.registry, self._dispatcher, self.metrics, limits=self._config.limits
@@ -109,6 +99,7 @@ class Router:
                 Middleware(
                     Access, metrics=self.metrics, clock=time.monotonic, log=self._config.access_log
                 ),
+                Middleware(Draining, drain=self.drain, exempt=QUIET),
                 Middleware(Faults),
             ],
             exception_handlers={HTTPException: http_exception},
@@ -143,73 +134,10 @@ async def serve(
     router = Router(config)
     # A manifest that is wrong from the start ends the process, with its sentence.
     router.apply(router.manifest.load())
-    listener = _listen(config.host, config.port)
-    server = _Server(
-        uvicorn.Config(
-            router.app,
-            loop="none",
-            http="httptools",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
-    )
-
-    address = _address(listener)
-    with _stopping_on_signals(server.stop):
+    listener = listen(config.host, config.port)
+    server = new_server(router.app, router.drain)
+    address = address_of(listener)
+    with server.taking_signals():
         logger.info("listening", extra={"address": address})
         on_listening(address, server.stop)
         await server.serve(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server without its signals.
-
-    It raises them again at its end: a process that did all it was told would still die of SIGTERM.
-    """
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Leave signals alone."""
-        yield
-
-    def stop(self) -> None:
-        """Finish running answers and end; told twice, end at once."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
-
-
-@contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Generator[None]:
-    """Call *stop* on SIGTERM and SIGINT within the block."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise AddressInUseError(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --port; 0 takes any free one."
-        ) from error
-    return listener

@@ -16,6 +16,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainSettings:
+    """How long a router takes to end, in seconds from the first signal; both hold per process."""
+
+    settle: float = 5.0
+    """While requests are still taken: endpoints and load balancers follow ``/readyz`` in seconds."""
+    deadline: float = 25.0
+    """Until streams are ended. Kubernetes kills after 30 s unless the pod says otherwise; whoever
+    raises terminationGracePeriodSeconds raises this with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterConfig:
     """Everything a router process is told at its start."""
 
@@ -26,8 +37,12 @@ class RouterConfig:
     """Path of the file with SGLangBackend documents."""
     reload_interval: float = 1.0
     """Seconds between two looks at the manifest; a mounted ConfigMap changes within a minute anyway."""
+    keepalive: float = 15.0
+    """Seconds of silence after which a stream gets a comment: HAProxy cuts after 50 s, nginx after
+    60 s, and a comment costs 15 bytes."""
     cache_dir: str | None = None
     """Where verdicts that are slow to find are kept; None keeps nothing."""
     log_level: str = "INFO"
     access_log: bool = True
     limits: Limits = field(default_factory=Limits)
+    drain: DrainSettings = field(default_factory=DrainSettings)

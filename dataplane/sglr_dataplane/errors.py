@@ -166,6 +166,12 @@ class WorkerBusyError(NoAvailableWorkersError):
         self.pause = pause
 
 
+class RouterDrainingError(NoAvailableWorkersError):
+    """This router is about to end; another one, or the one that follows it, can take the request."""
+
+    code = "router_draining"
+
+
 class TokenizerUnavailableError(NoAvailableWorkersError):
     """The backend is known, but its tokenizer is not loaded (yet)."""
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import openai
@@ -80,9 +81,22 @@ async def eventually(claim: Callable[[], object], seconds: float = SECONDS) -> N
 
 @asynccontextmanager
 async def running_router(
-    folder: Path, text: str, *, ready: bool = True, limits: Limits | None = None
+    folder: Path,
+    text: str,
+    *,
+    ready: bool = True,
+    limits: Limits | None = None,
+    **fields: Any,
 ) -> AsyncIterator[RunningRouter]:
-    """Run a router on the manifest *text*; with *ready*, wait until it says so."""
+    """Run a router on the manifest *text*; with *ready*, wait until it says so.
+
+    Args:
+        folder: Takes the manifest.
+        text: The manifest.
+        ready: Whether to wait until it can take requests.
+        limits: What one request may use.
+        fields: More fields of RouterConfig.
+    """
     path = folder / "backends.yaml"
     path.write_text(text)
     settings = RouterConfig(
@@ -91,6 +105,7 @@ async def running_router(
         cache_dir=str(_VERDICTS),
         reload_interval=0.05,
         limits=limits or Limits(),
+        **fields,
     )
     listening: asyncio.Future[tuple[str, Callable[[], None]]] = asyncio.Future()
     serving = asyncio.create_task(

@@ -21,10 +21,10 @@ logger = logging.getLogger("sglr_dataplane.access")
 
 _VISIBLE_ASCII: Final = re.compile(rb"[!-~]{1,128}")
 _EXTRA_SLASHES: Final = re.compile(r"^/+v1/+models(?=/|$)")
-# Probes and scrapes come every few seconds and say nothing about users.
-_QUIET: Final = frozenset({"/livez", "/readyz", "/health", "/metrics"})
+QUIET: Final = frozenset({"/livez", "/readyz", "/health", "/metrics"})
+"""Paths that probes and scrapes ask for, every few seconds; they say nothing about users."""
 # Metric labels must be bounded: whatever is not a route shares one value.
-_ROUTES: Final = frozenset({"/v1/chat/completions", "/v1/models", "/version"}) | _QUIET
+_ROUTES: Final = frozenset({"/v1/chat/completions", "/v1/models", "/version"}) | QUIET
 
 
 class RequestId:
@@ -100,7 +100,7 @@ class Access:
                 status = message["status"]
             await send(message)
 
-        quiet = scope["path"] in _QUIET
+        quiet = scope["path"] in QUIET
         if not quiet:
             self._metrics.in_flight.inc()
         try:

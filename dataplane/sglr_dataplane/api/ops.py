@@ -15,6 +15,7 @@ from sglr_proto import __version__
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from sglr_dataplane.api.drain import Drain
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.metrics import RouterMetrics
     from sglr_dataplane.recipe import Recipes
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 class Ops:
     """``/livez``, ``/readyz``, ``/health``, ``/metrics`` and ``/version``."""
 
-    def __init__(self, registry: Registry, recipes: Recipes, metrics: RouterMetrics) -> None:
-        """Answer from *registry*, *recipes* and *metrics*."""
+    def __init__(
+        self, registry: Registry, recipes: Recipes, metrics: RouterMetrics, drain: Drain
+    ) -> None:
+        """Answer from these; a router that drains is not ready."""
+        self._drain = drain
         self._registry = registry
         self._recipes = recipes
         self._metrics = metrics
@@ -34,8 +38,13 @@ class Ops:
         return _json({"status": "alive"})
 
     async def readyz(self, _request: Request) -> Response:
-        """Answer 200 when at least one backend can take a request, else 503 with the reasons."""
+        """Answer 200 when at least one backend can take a request, else 503 with the reasons.
+
+        A router that drains is not ready from the first moment, while it still takes requests.
+        """
         backends = self._facts()
+        if self._drain.has_begun:
+            return _json({"status": "draining", "backends": backends}, 503)
         ready = any(
             facts["ready_workers"] and facts["problem"] is None for facts in backends.values()
         )

@@ -89,7 +89,7 @@ def _start(stack: ExitStack, port: int) -> tuple[str, Child]:
     # The workers' ports are known once they listen; the router follows its manifest meanwhile.
     addresses = [child.address(deadline) for child in workers]
     manifest.write_text(_manifest(addresses, model))
-    serve = ["serve", "-f", str(manifest), "--port", str(_usable(port))]
+    serve = ["serve", "-f", str(manifest), "--port", str(_usable(port)), "--drain-settle", "0s"]
     router = stack.enter_context(_running(Child("the router", serve, folder / "router.log")))
     base_url = f"http://{router.address(deadline)}"
     _wait_until_ready(base_url, deadline)

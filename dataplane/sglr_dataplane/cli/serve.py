@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from sglr_dataplane import log
-from sglr_dataplane.app import AddressInUseError, serve
-from sglr_dataplane.config import Limits, RouterConfig
+from sglr_dataplane.api.server import AddressInUseError
+from sglr_dataplane.app import serve
+from sglr_dataplane.config import DrainSettings, Limits, RouterConfig
 from sglr_proto.backend import ManifestError
+from sglr_proto.duration import seconds
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
 
@@ -35,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-body-bytes", type=int, default=default.limits.max_body_bytes, metavar="N",
         help="largest request body (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--drain-settle", type=_duration, default=default.drain.settle, metavar="TIME",
+        help="after SIGTERM, how long requests are still taken while /readyz fails (%(default)gs)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--drain-deadline", type=_duration, default=default.drain.deadline, metavar="TIME",
+        help="after SIGTERM, when streams that still run are ended with an error (%(default)gs)",
     )  # fmt: skip
     parser.add_argument(
         "--cache-dir", default=_cache_dir(), metavar="DIR",
@@ -57,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         log_level=arguments.log_level,
         access_log=not arguments.no_access_log,
         limits=Limits(max_body_bytes=arguments.max_body_bytes),
+        drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )
     log.set_up(config.log_level)
     # Its thread pool would start per process and not survive a fork; requests are the parallelism.
@@ -74,6 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _announce(address: str, _stop: Callable[[], None]) -> None:
     print(json.dumps({"listening": True, "address": address}), flush=True)
+
+
+def _duration(text: str) -> float:
+    """Return *text*, such as ``250ms``, in seconds."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _cache_dir() -> str:

@@ -1,0 +1,139 @@
+"""The HTTP server: uvicorn with an ending of its own, and its listening socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from sglr_dataplane.api.drain import Drain
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 2048
+_KEEP_ALIVE_SECONDS: Final = 120
+"""Above the 60 to 75 s after which common load balancers close an idle connection: the side that
+closes first must not be ours."""
+_CLOSING_SECONDS: Final = 3
+"""For connections whose answer is complete: only tidiness waits."""
+
+
+class AddressInUseError(Exception):
+    """The address to listen on is taken, or not one of this machine's."""
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that drains at the first signal, with its listener open, and exits at the second.
+
+    uvicorn alone closes its listener at once, and raises the signal again at the end.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Drain) -> None:
+        """Serve until *drain* is over."""
+        super().__init__(config)
+        self._drain = drain
+        self._draining: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Take none: :meth:`taking_signals` does, before anybody can send one."""
+        yield
+
+    @contextmanager
+    def taking_signals(self) -> Generator[None]:
+        """Drain on SIGTERM and SIGINT within the block, where a main thread's loop can take them."""
+        loop = asyncio.get_running_loop()
+        taken: list[signal.Signals] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(number, self._heard, number)
+            except (RuntimeError, ValueError):  # not the main thread
+                break
+            taken.append(number)
+        try:
+            yield
+        finally:
+            for number in taken:
+                loop.remove_signal_handler(number)
+
+    def stop(self, *, settle: bool = False) -> None:
+        """Begin to end: finish what runs; with *settle* take new requests for a while."""
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._end(settle=settle))
+
+    def _heard(self, number: signal.Signals) -> None:
+        logger.info("signal", extra={"signal": number.name})
+        if self._draining is not None:
+            self.force_exit = self.should_exit = True
+            return
+        # Ctrl-C is typed by somebody who waits; SIGTERM comes from what also moves the traffic.
+        self.stop(settle=number is signal.SIGTERM)
+
+    async def _end(self, *, settle: bool) -> None:
+        try:
+            await self._drain.run(settle=settle)
+        finally:
+            self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close everything; uvicorn's own, after the drain."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # uvicorn leaves it out, and the connections to workers would be reset unannounced.
+            await self.lifespan.shutdown()
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.wait({self._draining})
+
+
+def new_server(app: ASGIApp, drain: Drain, **options: Any) -> DrainingServer:
+    """Return a server of *app*; *options* are more of uvicorn's."""
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_CLOSING_SECONDS,
+        **options,
+    )
+    return DrainingServer(config, drain)
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return ``host:port`` of *listener*, IPv6 hosts in brackets."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Return a socket that listens; *option* is what the error tells people to change.
+
+    Raises:
+        AddressInUseError: It cannot.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise AddressInUseError(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another {option}; "
+            "0 takes any free one."
+        ) from error
+    return listener
