@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from sglr_dataplane.output.arguments import Arguments
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
 from sglr_dataplane.output.json_text import json_value
 from sglr_dataplane.output.sink import Calls, Sink
-from sglr_dataplane.output.source import MismatchError, Reading, Source
+from sglr_dataplane.output.source import Markers, MismatchError, Reading, Source
 from sglr_dataplane.output.values import STRING, properties_of
 
 Kind = Literal["reasoning", "content", "arguments", "json call", "text call"]
@@ -63,6 +63,14 @@ class Channels:
         return (*self.ends, *self.stops, *self.restarts)
 
 
+class ReadUntil(Protocol):
+    """How the machine reads thought or content up to a marker, which stays unread."""
+
+    def __call__(self, wanted: Markers, *, is_thought: bool) -> Reading[str | None]:
+        """Return the marker; None when the text ended first."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelReader:
     """Reads an answer framed by *channels*."""
@@ -71,6 +79,7 @@ class ChannelReader:
     sink: Sink
     calls: Calls
     channels: Channels
+    read_until: ReadUntil
     has_tools: bool
     """Whether bodies for tools are calls; else they are content."""
     forced: bool
@@ -120,11 +129,11 @@ class ChannelReader:
         wanted = self.source.markers(*self.channels.body_ends())
         kind = route.kind
         if kind == "reasoning" and self.has_reasoning:
-            yield from self.source.until(wanted, self.sink.reasoning)
+            yield from self.read_until(wanted, is_thought=True)
         elif kind == "content" and self.forced and (yield from self._begins_json()):
             yield from self._call(Route("json call"))
         elif kind in ("reasoning", "content") or not self.has_tools:
-            yield from self.source.until(wanted, self.sink.text)
+            yield from self.read_until(wanted, is_thought=False)
         else:
             yield from self._call(route)
         self.source.forget()

@@ -58,6 +58,7 @@ _TOOL_PROBES = (
     Probe(("<atem:",), "muse", "muse"),
     Probe(("<|content_invoke_tool_json|>",), "inkling", "inkling"),
     Probe(("<|START_ACTION|>",), "cohere_command4", "cohere_command4"),
+    Probe(("<cofl:tool_calls>",), "cohere_command4", "cohere_command4"),
     Probe(("<|tools_prefix|>",), "apertus2509", "apertus2509"),
     Probe(("<|action_start|>",), "interns1"),
     Probe(("<|tool_call_start|>",), "lfm2"),

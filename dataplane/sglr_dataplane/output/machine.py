@@ -7,7 +7,7 @@ soon as that is certain, and never raises for model text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -157,6 +157,7 @@ class Machine:
             self._sink,
             self._calls,
             channels,
+            self._until,
             has_tools=self._grammar.has_tools,
             forced=self._grammar.forced,
             has_reasoning=bool(self._grammar.thought_closes),
@@ -183,8 +184,7 @@ class Machine:
         """Read reasoning up to what ends it; return whether it goes on."""
         openers = [o for o in self._grammar.openers if o.where == "anywhere"]
         wanted = self._markers(self._grammar.thought_closes, openers)
-        self._thinks = True
-        while (marker := (yield from self._until(wanted, self._think_text))) is not None:
+        while (marker := (yield from self._until(wanted, is_thought=True))) is not None:
             if marker in self._grammar.thought_closes:
                 self._skip(marker)
                 return False
@@ -205,8 +205,7 @@ class Machine:
         wraps = [m for wrapper in self._grammar.wrappers for m in (wrapper.opens, wrapper.closes)]
         wraps += self._grammar.drops
         wanted = self._markers(tuple(wraps), openers)
-        self._thinks = False
-        while (marker := (yield from self._until(wanted, self._text))) is not None:
+        while (marker := (yield from self._until(wanted, is_thought=False))) is not None:
             if marker in wraps:
                 yield from self._wrapper(marker)
                 continue
@@ -219,9 +218,11 @@ class Machine:
                 self._text(self._source.recorded())
         return False
 
-    def _until(self, wanted: Markers, emit: Callable[[str], None]) -> Reading[str | None]:
-        """Give text to *emit* up to the next of *wanted*; meanwhile text may pass plainly."""
+    def _until(self, wanted: Markers, *, is_thought: bool) -> Reading[str | None]:
+        """Read thought or content up to the next of *wanted*; meanwhile text may pass plainly."""
+        self._thinks = is_thought
         self._waiting = wanted
+        emit = self._think_text if is_thought else self._text
         marker = yield from self._source.until(wanted, emit)
         self._waiting = None
         return marker

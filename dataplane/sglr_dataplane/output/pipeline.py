@@ -15,7 +15,7 @@ from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.formats import grammar
 from sglr_dataplane.output.ids import call_ids
 from sglr_dataplane.output.machine import Machine, Start
-from sglr_dataplane.output.sink import Calls, Sink, ToolSignature
+from sglr_dataplane.output.sink import Calls, Sink, ToolSignature, UnknownTools
 from sglr_dataplane.output.source import Source, TextPiece
 from sglr_dataplane.output.stop import StopMatcher
 
@@ -44,6 +44,7 @@ class Pipeline:
         "_sink",
         "_stop",
         "_trim",
+        "_unstoppable",
         "finished",
     )
 
@@ -60,6 +61,8 @@ class Pipeline:
         hidden: frozenset[int] = frozenset(),
         tokens: frozenset[str] = frozenset(),
         calls_before: int = 0,
+        unknown_tools: UnknownTools = "forward",
+        min_tokens: int = 0,
         new_call_id: Callable[[], str],
     ) -> None:
         """Prepare for the first chunk.
@@ -77,6 +80,8 @@ class Pipeline:
             tokens: The texts of the tokenizer's added tokens: a marker among them is recognised
                 only as that token (R4).
             calls_before: Tool calls in the conversation so far; some families count on (Kimi).
+            unknown_tools: What becomes of calls to tools the client did not offer.
+            min_tokens: Tokens before which no stop string counts.
             new_call_id: Returns an id no other call has.
         """
         rules = grammar(tool_format, reasoning_format)
@@ -90,7 +95,9 @@ class Pipeline:
             holds_space=bool(rules.openers or rules.wrappers or rules.drops or rules.has_tools)
         )
         ids = call_ids(tool_format.ids if tool_format else "random", new_call_id, calls_before)
-        self._calls = Calls(source, self._sink, {tool.name: tool for tool in tools}, ids)
+        offered = {tool.name: tool for tool in tools}
+        self._calls = Calls(source, self._sink, offered, ids, unknown_tools)
+        self._unstoppable = min_tokens if stop else 0
         self._machine = Machine(source, self._sink, self._calls, rules, starts)
         self.finished = False
         """True once ``Finished`` was returned: what the worker still sends is of no interest."""
@@ -99,27 +106,27 @@ class Pipeline:
         """Return what *chunk* tells the client; the last delta of a choice is ``Finished``."""
         if self.finished:
             return []
-        if chunk.finish is None:
-            pieces = self._decoder.feed(chunk.token_ids)
-            if len(pieces) == 1 and pieces[0].token_id is None and self._stop.is_idle:
-                delta = self._machine.plainly(pieces[0].text)
-                if delta is not None:
-                    return [delta]
-        else:
-            pieces = [*self._decoder.feed(self._kept_ids(chunk)), *self._decoder.flush()]
-        shown = [p for p in pieces if p.token_id not in self._hidden or self._reads(p)]
-        text = self._stop.feed(shown)
-        if text:
-            self._machine.push(text)
+        ids = chunk.token_ids if chunk.finish is None else self._kept_ids(chunk)
+        if self._unstoppable > 0:
+            ids = self._without_stops(ids)
+        pieces = self._decoder.feed(ids)
+        if chunk.finish is not None:
+            pieces = [*pieces, *self._decoder.flush()]
+        elif len(pieces) == 1 and pieces[0].token_id is None and self._stop.is_idle:
+            delta = self._machine.plainly(pieces[0].text)
+            if delta is not None:
+                return [delta]
+        self._push(self._stop.feed(self._shown(pieces)))
         if self._stop.matched is not None:
-            self._finish(())
+            self._machine.finish()
             return self._end("stop", self._stop.matched, chunk.usage)
         if chunk.finish is not None:
-            self._finish(self._stop.flush())
+            self._push(self._stop.flush())
+            self._machine.finish()
             return self._end(chunk.finish.reason, chunk.finish.matched, chunk.usage)
         return self._sink.drain()
 
-    def _kept_ids(self, chunk: Chunk) -> tuple[int, ...]:
+    def _kept_ids(self, chunk: Chunk) -> Sequence[int]:
         """Return the chunk's ids without the stop token that ended it."""
         ids = chunk.token_ids
         matched = chunk.finish.matched if chunk.finish is not None else None
@@ -127,14 +134,23 @@ class Pipeline:
             return ids[:-1]
         return ids
 
+    def _without_stops(self, ids: Sequence[int]) -> Sequence[int]:
+        """Read the ids before which no stop string counts; return the others."""
+        free = ids[: self._unstoppable]
+        self._unstoppable -= len(free)
+        self._push(self._shown(self._decoder.feed(free)))
+        return ids[len(free) :]
+
+    def _shown(self, pieces: Sequence[TextPiece]) -> list[TextPiece]:
+        """Return *pieces* without the hidden ones: of those only markers, or parts, are read."""
+        return [p for p in pieces if p.token_id not in self._hidden or self._reads(p)]
+
     def _reads(self, piece: TextPiece) -> bool:
-        """Return whether *piece* is a marker, or the part of one that is a token."""
         return any(piece.text in marker for marker in self._read)
 
-    def _finish(self, rest: Sequence[TextPiece]) -> None:
-        if rest:
-            self._machine.push(rest)
-        self._machine.finish()
+    def _push(self, pieces: Sequence[TextPiece]) -> None:
+        if pieces:
+            self._machine.push(pieces)
 
     def _end(self, reason: FinishReason, matched: int | str | None, usage: Usage) -> list[Delta]:
         # OpenAI and SGLang: tool_calls only replaces stop, and only for a whole call (R7).

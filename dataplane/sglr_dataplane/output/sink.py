@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sglr_dataplane.output.deltas import CallArguments, CallStart, Delta, Reasoning, Text
-from sglr_dataplane.output.source import WHITESPACE, Source
+from sglr_dataplane.output.source import WHITESPACE, MismatchError, Source
 
 CallIds = Callable[[int, str, str | None], str]
 """(position, name, id the model wrote) → the id the client sees."""
@@ -20,6 +20,10 @@ class ToolSignature:
     name: str
     parameters: Mapping[str, Any] | None = None
     """JSON Schema of the arguments; None when the client gave none."""
+
+
+UnknownTools = Literal["forward", "content", "drop"]
+"""What becomes of a call to a tool that the client did not offer (R11)."""
 
 
 class Sink:
@@ -159,22 +163,32 @@ class Calls:
         "_has_arguments",
         "_held",
         "_ids",
+        "_is_dropped",
         "_is_open",
         "_pending",
         "_sink",
         "_source",
         "_tools",
+        "_unknown",
         "complete",
         "count",
     )
 
     def __init__(
-        self, source: Source, sink: Sink, tools: Mapping[str, ToolSignature], ids: CallIds
+        self,
+        source: Source,
+        sink: Sink,
+        tools: Mapping[str, ToolSignature],
+        ids: CallIds,
+        unknown: UnknownTools = "forward",
     ) -> None:
+        """Start with no call; *tools* is what the client offered, by name."""
         self._source = source
         self._sink = sink
         self._tools = tools
         self._ids = ids
+        self._unknown: UnknownTools = unknown
+        self._is_dropped = False
         self._pending: tuple[str, str | None] | None = None
         self._has_arguments = False
         self._is_open = False
@@ -195,7 +209,13 @@ class Calls:
         return tool.parameters if tool is not None else None
 
     def named(self, name: str, model_id: str | None = None) -> None:
-        """The name is final; *model_id* is the id the model wrote, if it did."""
+        """The name is final; *model_id* is the id the model wrote, if it did.
+
+        Raises:
+            MismatchError: There is no such tool, and such calls are content.
+        """
+        if self._unknown == "content" and not self.declares(name):
+            raise MismatchError
         self._pending = (name, model_id)
 
     def unname(self) -> None:
@@ -210,22 +230,28 @@ class Calls:
         self._pending = None
         self._is_open = True
         self._has_arguments = False
+        self._is_dropped = self._unknown == "drop" and not self.declares(name)
+        if self._is_dropped:
+            self.settle()
+            return
         self._send(CallStart(self.count, self._ids(self.count, name, model_id), name))
         self.count += 1
 
     def arguments(self, text: str) -> None:
         """More of the arguments' JSON text."""
-        if text:
+        if self._is_dropped:
+            self.settle()
+        elif text:
             self._has_arguments = True
             self._send(CallArguments(self.count - 1, text))
 
     def close(self, *, complete: bool = True) -> None:
         """The call has ended; *complete* when its arguments are a whole JSON object, or absent."""
         self.open()
-        if complete and not self._has_arguments:
+        if complete and not self._has_arguments and not self._is_dropped:
             self.arguments("{}")
         self._is_open = False
-        self.complete += complete
+        self.complete += complete and not self._is_dropped
         self.settle()
 
     def settle(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from sglr_dataplane.job import Chunk, Finish, Usage
 from sglr_dataplane.output.collect import ToolCall, collect
 from sglr_dataplane.output.deltas import (
@@ -17,6 +19,7 @@ from sglr_dataplane.output.deltas import (
 from sglr_dataplane.output.formats import reasoning_format, tool_format
 from sglr_dataplane.output.machine import Start
 from sglr_dataplane.output.pipeline import Pipeline
+from sglr_dataplane.output.sink import ToolSignature, UnknownTools
 from sglr_dataplane.output.stop import Cut
 
 EOS, OPEN, CLOSE = 100, 101, 102
@@ -162,3 +165,72 @@ def test_reasoning_and_text_arrive_in_their_order() -> None:
     pipeline = a_pipeline("<thi", "nk>why", "</think>", "so", starts="outside")
 
     assert feed(pipeline, 0, 1, 2, 3) == [Reasoning("why"), Text("so")]
+
+
+def test_no_stop_string_counts_before_the_minimum_of_tokens() -> None:
+    """min_tokens: the text goes on until it is satisfied, then the next one ends it."""
+    for size in (1, 4):
+        pipeline = Pipeline(
+            LetterDecoder(["a.", "b.", "c.", "d"]),
+            stop=(".",),
+            min_tokens=2,
+            new_call_id=lambda: "",
+        )
+        deltas = [d for at in range(0, 4, size) for d in feed(pipeline, *range(at, at + size))]
+
+        message = collect(deltas)
+        assert message.content == "a.b.c"
+        assert message.finish is not None
+        assert message.finish.matched == "."
+
+
+CALL_OF_NOBODY = 'Hi.<tool_call>{"name": "x", "arguments": {"a": 1}}</tool_call>Bye.'
+
+
+@pytest.mark.parametrize(
+    ("policy", "content", "names", "reason"),
+    [
+        ("forward", "Hi.Bye.", ["x"], "tool_calls"),
+        ("content", CALL_OF_NOBODY, [], "stop"),
+        ("drop", "Hi.Bye.", [], "stop"),
+    ],
+)
+def test_a_call_to_an_unknown_tool_follows_the_policy(
+    policy: UnknownTools, content: str, names: list[str], reason: str
+) -> None:
+    """R11: forwarded, kept as text, or dropped without a trace."""
+    for text in ([CALL_OF_NOBODY], list(CALL_OF_NOBODY)):
+        pipeline = Pipeline(
+            LetterDecoder(text),
+            tool_format=tool_format("qwen"),
+            tools=(ToolSignature("f"),),
+            unknown_tools=policy,
+            new_call_id=lambda: "call_1",
+        )
+        deltas: list[Delta] = []
+        for at in range(len(text)):
+            deltas += pipeline.feed(Chunk((at,), Usage()))
+        message = collect([*deltas, *feed(pipeline, finish=Finish("stop"))])
+
+        assert message.content == content
+        assert [call.name for call in message.tool_calls] == names
+        assert message.finish is not None
+        assert message.finish.reason == reason
+
+
+def test_the_ids_of_a_family_count_on_through_the_conversation() -> None:
+    """Kimi was trained on ids that go on where the history ended."""
+    section = (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:7<|tool_call_argument_begin|>{}"
+        "<|tool_call_end|><|tool_calls_section_end|>"
+    )
+    pipeline = Pipeline(
+        LetterDecoder([section]),
+        tool_format=tool_format("kimi_k2"),
+        calls_before=3,
+        new_call_id=lambda: "unused",
+    )
+
+    (call,) = collect(feed(pipeline, 0, finish=Finish("stop"))).tool_calls
+
+    assert call.id == "functions.f:3"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sglr_dataplane.output.bodies.json_calls import JsonCalls
+from sglr_dataplane.output.bodies.json_calls import JsonCall, JsonCalls
 from sglr_dataplane.output.json_text import json_value
 from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 
 NAME = re.compile(r"[\w.\-:/]")
+_BARE_ID = re.compile(r"\d+|call[_-]\w+")
 _FENCE = "```"
 
 
@@ -75,10 +76,20 @@ class HeadedCalls:
         yield from self._header_end(source)
         if self.counted:
             name = re.sub(r":\d+$", "", name).removeprefix("functions.")
+            if _BARE_ID.fullmatch(name) and not calls.declares(name):
+                yield from self._named_inside(source, calls)
+                return
         if not name:
             raise MismatchError
         calls.named(name, model_id)
         yield from self._arguments(source, calls)
+
+    def _named_inside(self, source: Source, calls: Calls) -> Reading[None]:
+        """Read a call whose header is only an id: the name stands with the arguments."""
+        yield from source.space()
+        yield from source.expect("{")
+        yield from JsonCall(source, calls, JsonCalls(closers=self.closes)).read()
+        yield from self._close(source, calls)
 
     def _model_id(self, source: Source) -> Reading[str | None]:
         if not self.id_marker or (yield from source.literal(self.id_marker)) is None:
@@ -110,6 +121,9 @@ class HeadedCalls:
             closers = (*self.closes, *self.closers, *((_FENCE,) if self.fenced else ()))
             whole = yield from json_value(source, calls.arguments, closers)
         calls.close(complete=whole)
+        yield from self._close(source, calls)
+
+    def _close(self, source: Source, calls: Calls) -> Reading[None]:
         yield from source.space()
         if self.fenced and (yield from source.literal(_FENCE)) is not None:
             yield from source.space()

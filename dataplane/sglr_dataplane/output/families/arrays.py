@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
 from sglr_dataplane.output.bodies.keyed import KeyedCalls
+from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
 from sglr_dataplane.output.families.llama import bare_json
 from sglr_dataplane.output.machine import Opener, Wrapper
@@ -12,11 +13,21 @@ _COHERE_TEXT = (
     Wrapper("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     Wrapper("<|START_TEXT|>", "<|END_TEXT|>"),
 )
+# The newest Command models write tags instead of JSON.
+_COHERE_TAGS = TaggedCalls(
+    Tag("<cofl:tool_call", "</cofl:tool_call>"),
+    Tag("<cofl:tool_param", "</cofl:tool_param>"),
+    closers=("</cofl:tool_calls>",),
+    type_attribute="string",
+)
 
 TOOLS = (
     ToolFormat(
         "cohere_command4",
-        (Opener("<|START_ACTION|>", JsonCalls(closers=("<|END_ACTION|>",))),),
+        (
+            Opener("<|START_ACTION|>", JsonCalls(closers=("<|END_ACTION|>",))),
+            Opener("<cofl:tool_calls>", _COHERE_TAGS),
+        ),
         aliases=("cohere", "cohere_command", "cohere_command3"),
         wrappers=_COHERE_TEXT,
     ),
