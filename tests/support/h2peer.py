@@ -109,15 +109,15 @@ class PeerConnection:
         self._reader, self._writer = reader, writer
         self._news = asyncio.Condition()
         self._seen = 0
-        self.credits_data = True
-        """Whether received DATA is given back to the client's windows."""
+        self.is_mute = False
+        """Whether what ``h2`` has to say is thrown away: acknowledgements, windows, GOAWAY."""
 
     async def read(self) -> None:
         """Take what the client sends until it closes."""
         try:
             while data := await self._reader.read(65_536):
                 for event in self.h2.receive_data(data):
-                    if isinstance(event, h2.events.DataReceived) and self.credits_data:
+                    if isinstance(event, h2.events.DataReceived):
                         self.h2.acknowledge_received_data(
                             event.flow_controlled_length, event.stream_id
                         )
@@ -161,7 +161,8 @@ class PeerConnection:
 
     def flush(self) -> None:
         """Send what ``h2`` has to say."""
-        if output := self.h2.data_to_send():
+        output = self.h2.data_to_send()
+        if output and not self.is_mute:
             self.send(output)
 
     def send(self, data: bytes) -> None:
@@ -234,7 +235,7 @@ async def h2_peer(
         port: 0 for one of the kernel's choice.
         own: The server's settings.
         tls: None for plain text.
-        greets: Whether the server's SETTINGS are sent before the handler is called.
+        greets: Whether ``h2`` speaks, its SETTINGS first; else only the handler does.
     """
     peer = Peer()
     tasks: set[asyncio.Task[None]] = set()
@@ -242,9 +243,9 @@ async def h2_peer(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = PeerConnection(reader, writer, own or {})
         peer.add(connection)
-        if greets:
-            connection.h2.initiate_connection()
-            connection.flush()
+        connection.h2.initiate_connection()
+        connection.is_mute = not greets
+        connection.flush()
         tasks.add(asyncio.ensure_future(play(connection)))
         await connection.read()
         writer.close()
