@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,7 @@ async def _routers(port: int, count: int, backends: int, pipe: Connection) -> No
             )
             intake = Intake(
                 config,
-                apply=lambda snapshot, number=number: apply(number, snapshot),
+                apply=partial(apply, number),
                 health=dict,
                 metrics=RouterMetrics(),
                 clock=time.monotonic,
@@ -219,10 +220,10 @@ async def _figures(
     start = at - began
     await _settled(api)
     memory = rss_mib(pid)
-    times = []
+    times: list[float] = []
+    hosts, marker = [f"10.200.0.{i}" for i in range(99)], ""
     for number in range(arguments.writes):
         marker = f"10.201.{number // 250}.{number % 250 + 1}"
-        hosts = [f"10.200.0.{i}" for i in range(99)]
         written = time.monotonic()
         put_slice(api, BIG, 0, [*hosts, marker])
         name, at = await _receive(pipe)

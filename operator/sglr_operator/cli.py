@@ -45,6 +45,12 @@ def _parser() -> argparse.ArgumentParser:
         "-f", "--filename", required=True, action="append", help="a YAML file; - reads from stdin"
     )
     check.set_defaults(run=_check)
+    diff = commands.add_parser("diff", help="say how a file differs from what the cluster has")
+    diff.add_argument(
+        "-f", "--filename", required=True, action="append", help="a YAML file; - reads from stdin"
+    )
+    diff.add_argument("--kubeconfig", help="default: the pod's service account, else the user's")
+    diff.set_defaults(run=_diff)
     return parser
 
 
@@ -144,6 +150,28 @@ def _leaves(group: BaseExceptionGroup[OperatorError]) -> list[BaseException]:
     return found
 
 
+def _diff(arguments: argparse.Namespace) -> int:
+    """Print what applying the files would change; 0 when nothing, 1 when something."""
+    # Only this and `run` ask an API server, whose client is slow to import.
+    from sglr_operator.difference import differences
+
+    changed = 0
+    for name in arguments.filename:
+        try:
+            lines = asyncio.run(differences(_text(name), arguments.kubeconfig))
+        except (OSError, UnicodeDecodeError, ManifestError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return USAGE
+        for line in lines:
+            print(line)
+        changed = 1 if lines else changed
+    return changed
+
+
+def _text(name: str) -> str:
+    return sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+
+
 def _check(arguments: argparse.Namespace) -> int:
     """Judge every file; 0 when nothing is wrong, 1 when something is, 2 when a file is unreadable."""
     # cel-python is needed here alone, and takes half a second to import.
@@ -152,8 +180,7 @@ def _check(arguments: argparse.Namespace) -> int:
     wrong = 0
     for name in arguments.filename:
         try:
-            text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
-            verdict = judge(text)
+            verdict = judge(_text(name))
         except (OSError, UnicodeDecodeError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             return USAGE
