@@ -13,7 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from sglr_dataplane.api.chat import ChatCompletions
+from sglr_dataplane.api.chat import Walk
+from sglr_dataplane.api.dialects.chat import ChatDialect
+from sglr_dataplane.api.dialects.completions import CompletionDialect
 from sglr_dataplane.api.drain import Drain, Draining
 from sglr_dataplane.api.faults import Faults, http_exception
 from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
@@ -32,6 +34,7 @@ from sglr_dataplane.recipe import Recipes
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from sglr_dataplane.api.dialect import Dialect
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.worker import Worker
@@ -62,7 +65,7 @@ class Router:
 
     async def run_fleet(self) -> None:
         """Follow the manifest, load recipes and ask workers for their health, for ever."""
-        prober = Prober(self.registry)
+        prober = Prober(self.registry, inspect=self.recipes.inspect)
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 self.manifest.follow(self.apply, interval=self._config.reload_interval)
@@ -79,12 +82,10 @@ class Router:
     def _build_app(self) -> Starlette:
         ops = Ops(self.registry, self.recipes, self.metrics, self.drain)
         models = Models(self.registry, self.recipes, created=int(time.time()))
-        chat = ChatCompletions(
-            self.recipes, self.registry, self._dispatcher, self.metrics, limits=self._config.limits
-        )
         return Starlette(
             routes=[
-                Route("/v1/chat/completions", chat, methods=["POST"]),
+                Route("/v1/chat/completions", self._walk(ChatDialect()), methods=["POST"]),
+                Route("/v1/completions", self._walk(CompletionDialect()), methods=["POST"]),
                 Route("/v1/models", models.all),
                 Route("/v1/models/{id:path}", models.one),
                 Route("/livez", ops.livez),
@@ -104,6 +105,17 @@ class Router:
             ],
             exception_handlers={HTTPException: http_exception},
             lifespan=self._lifespan,
+        )
+
+    def _walk(self, dialect: Dialect) -> Walk:
+        return Walk(
+            dialect,
+            self.recipes,
+            self.registry,
+            self._dispatcher,
+            self.metrics,
+            limits=self._config.limits,
+            keepalive=self._config.keepalive,
         )
 
     @asynccontextmanager

@@ -28,7 +28,7 @@ class RouterMetrics:
         )
         self.first_token = Histogram(
             "sglr_time_to_first_token_seconds",
-            "From a request's arrival to the first content sent.",
+            "From a streamed request's arrival to the first content sent; a keepalive is none.",
             ["model"],
             buckets=_SECONDS,
             registry=self.registry,

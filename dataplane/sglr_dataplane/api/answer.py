@@ -1,22 +1,128 @@
-"""All choices of one answer: a worker's chunks in, each choice's deltas out."""
+"""All choices of one answer: a worker's chunks in, each choice's news out."""
 
 from __future__ import annotations
 
-import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from sglr_dataplane.job import Usage
-from sglr_dataplane.output.pipeline import Pipeline
-from sglr_dataplane.output.sink import ToolSignature
-from sglr_dataplane.output.thinking import reasoning_start
+from sglr_dataplane.job import Chunk, Extras, TokenLogprob, Usage
+from sglr_dataplane.output.collect import Message, collect
+from sglr_dataplane.output.deltas import Reasoning
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from sglr_dataplane.api.schema import ChatRequest
-    from sglr_dataplane.job import Chunk, Job
+    from sglr_dataplane.api.schema.common import Thoughts
     from sglr_dataplane.output.deltas import Delta
-    from sglr_dataplane.recipe import PromptIds, Recipe
+    from sglr_dataplane.output.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the client learns next of one choice; never empty, the last one has its finish."""
+
+    index: int
+    deltas: list[Delta]
+    usage: Usage
+    """What the choice has cost so far."""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Of the tokens since the last news: none is told later than the text it became."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """On the first news of a choice only."""
+
+
+class Choice:
+    """One choice on its way from chunks to news.
+
+    With stop strings or log probabilities tokens are read one by one, so that what ends a text,
+    and which tokens count, depends on no chunk border and not on whether the answer is streamed.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        ends: frozenset[int] = frozenset(),
+        one_by_one: bool = False,
+        thoughts: Thoughts = "streamed",
+    ) -> None:
+        """Read chunks through *pipeline*.
+
+        Args:
+            pipeline: The choice's own.
+            ends: Tokens that end the choice: one that comes last waits for the finish, which says
+                that it is no text.
+            one_by_one: Whether tokens are read singly.
+            thoughts: How thinking is told.
+        """
+        self._pipeline = pipeline
+        self._ends = ends
+        self._one_by_one = one_by_one
+        self._thoughts = thoughts
+        self._held: Chunk | None = None
+        self._thought: list[str] = []
+        self._ids: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._prompt_logprobs: tuple[TokenLogprob, ...] = ()
+        self.usage = Usage()
+        """What it has cost so far: up to the stop string, where one ended it."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether its finish was told."""
+        return self._pipeline.finished
+
+    def read(self, chunk: Chunk) -> News | None:
+        """Return what *chunk* tells the client; None when that is nothing yet."""
+        if self._held is not None:
+            chunk, self._held = _joined(self._held, chunk), None
+        if chunk.finish is None and chunk.token_ids and chunk.token_ids[-1] in self._ends:
+            self._held = chunk
+            return None
+        deltas: list[Delta] = []
+        for piece in _singly(chunk) if self._one_by_one else (chunk,):
+            deltas += self._pipeline.feed(piece)
+            self._note(piece)
+            if self._pipeline.finished:
+                break
+        if self._thoughts != "streamed":
+            deltas = self._without_thoughts(deltas)
+        return self._news(chunk.index, deltas) if deltas else None
+
+    def _note(self, chunk: Chunk) -> None:
+        self.usage = chunk.usage
+        self._ids += chunk.token_ids
+        if chunk.extras is not None:
+            self._logprobs += chunk.extras.logprobs
+            self._prompt_logprobs += chunk.extras.prompt_logprobs
+
+    def _news(self, index: int, deltas: list[Delta]) -> News:
+        news = News(
+            index,
+            deltas,
+            self.usage,
+            tuple(self._ids),
+            tuple(self._logprobs),
+            self._prompt_logprobs,
+        )
+        self._ids.clear()
+        self._logprobs.clear()
+        self._prompt_logprobs = ()
+        return news
+
+    def _without_thoughts(self, deltas: list[Delta]) -> list[Delta]:
+        """Return *deltas* with thoughts taken out, and whole ones put in where they end."""
+        told: list[Delta] = []
+        for delta in deltas:
+            if isinstance(delta, Reasoning):
+                self._thought.append(delta.text)
+                continue
+            if self._thought and self._thoughts == "whole":
+                told.append(Reasoning("".join(self._thought)))
+            self._thought.clear()
+            told.append(delta)
+        return told
 
 
 class Answer:
@@ -26,61 +132,103 @@ class Answer:
     the worker noticed, it still runs.
     """
 
-    def __init__(self, chunks: AsyncIterator[Chunk], pipelines: Sequence[Pipeline]) -> None:
-        """Feed *chunks* to the pipeline of their choice."""
+    def __init__(self, chunks: AsyncIterator[Chunk], choices: Sequence[Choice]) -> None:
+        """Feed *chunks* to their choice."""
         self._chunks = chunks
-        self._pipelines = pipelines
-        self._open = len(pipelines)
-        self.usages = [Usage()] * len(pipelines)
+        self._choices = choices
+        self._open = len(choices)
+
+    @property
+    def usages(self) -> list[Usage]:
         """By choice, what it has cost so far."""
+        return [choice.usage for choice in self._choices]
 
     def __aiter__(self) -> Self:
-        """Return the answer itself."""
         return self
 
-    async def __anext__(self) -> tuple[int, list[Delta]]:
-        """Return a choice's index and what the client learns next of it; may be nothing.
+    async def __anext__(self) -> News:
+        """Return the next news of any choice.
 
         Raises:
             RouterError: The worker failed.
             StopAsyncIteration: Every choice has finished.
         """
-        if not self._open:
-            raise StopAsyncIteration
-        chunk = await anext(self._chunks)
-        pipeline = self._pipelines[chunk.index]
-        if pipeline.finished:
-            return chunk.index, []
-        deltas = pipeline.feed(chunk)
-        self.usages[chunk.index] = chunk.usage
-        self._open -= pipeline.finished
-        return chunk.index, deltas
+        while self._open:
+            chunk = await anext(self._chunks)
+            choice = self._choices[chunk.index]
+            if choice.finished:
+                continue
+            news = choice.read(chunk)
+            self._open -= choice.finished
+            if news is not None:
+                return news
+        raise StopAsyncIteration
 
 
-def pipelines_for(
-    request: ChatRequest, recipe: Recipe, prompt: PromptIds, job: Job
-) -> list[Pipeline]:
-    """Return one fresh pipeline for each choice of *job*."""
-    conversation = request.conversation
-    calls = conversation.choice.mode != "none" and bool(conversation.tools)
-    thoughts = recipe.reasoning_format if request.separate_reasoning else None
-    return [
-        Pipeline(
-            recipe.vocabulary.decoder(),
-            tool_format=recipe.tool_format if calls else None,
-            reasoning_format=thoughts,
-            starts=reasoning_start(prompt.text, thoughts),
-            tools=tuple(ToolSignature(t.name, t.parameters) for t in conversation.tools),
-            stop=job.sampling.stop,
-            trim_stop=not job.sampling.no_stop_trim,
-            hidden=recipe.vocabulary.special,
-            tokens=recipe.added_tokens,
-            calls_before=sum(len(message.tool_calls or ()) for message in conversation.messages),
-            new_call_id=_new_call_id,
+@dataclass(frozen=True, slots=True)
+class WholeChoice:
+    """One choice that is complete."""
+
+    message: Message
+    usage: Usage
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    prompt_logprobs: tuple[TokenLogprob, ...]
+
+
+async def whole(answer: Answer) -> list[WholeChoice]:
+    """Return every choice of *answer*, complete, in order; raises what the answer raises."""
+    told: list[list[News]] = [[] for _ in answer.usages]
+    async for news in answer:
+        told[news.index].append(news)
+    return [_whole_choice(news) for news in told]
+
+
+def _whole_choice(told: Sequence[News]) -> WholeChoice:
+    return WholeChoice(
+        message=collect(delta for news in told for delta in news.deltas),
+        usage=told[-1].usage,
+        token_ids=tuple(token for news in told for token in news.token_ids),
+        logprobs=tuple(each for news in told for each in news.logprobs),
+        prompt_logprobs=told[0].prompt_logprobs,
+    )
+
+
+def _joined(first: Chunk, second: Chunk) -> Chunk:
+    """Return two chunks as one."""
+    one, other = first.extras or Extras(), second.extras or Extras()
+    return Chunk(
+        first.token_ids + second.token_ids,
+        second.usage,
+        second.index,
+        second.finish,
+        Extras(one.logprobs + other.logprobs, one.prompt_logprobs + other.prompt_logprobs),
+    )
+
+
+def _singly(chunk: Chunk) -> Iterator[Chunk]:
+    """Return *chunk* as chunks of one token, each with the counters that stand at it."""
+    count = len(chunk.token_ids)
+    if count <= 1:
+        yield chunk
+        return
+    extras = chunk.extras or Extras()
+    for at, token_id in enumerate(chunk.token_ids):
+        yield Chunk(
+            (token_id,),
+            _counted(chunk.usage, after=count - 1 - at),
+            chunk.index,
+            chunk.finish if at == count - 1 else None,
+            Extras(extras.logprobs[at : at + 1], extras.prompt_logprobs if at == 0 else ()),
         )
-        for _ in range(job.sampling.n)
-    ]
 
 
-def _new_call_id() -> str:
-    return f"call_{secrets.token_hex(12)}"
+def _counted(usage: Usage, *, after: int) -> Usage:
+    """Return *usage* as it stood *after* tokens before."""
+    completed = max(usage.completion_tokens - after, 0)
+    return Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=completed,
+        cached_tokens=usage.cached_tokens,
+        reasoning_tokens=min(usage.reasoning_tokens, completed),
+    )

@@ -13,15 +13,17 @@ from sglr_dataplane.api.faults import ClientGoneError
 from sglr_dataplane.errors import (
     InvalidRequestError,
     RequestTooLargeError,
+    RouterError,
     UnsupportedMediaTypeError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from starlette.types import Receive, Scope, Send
 
 _DISCARD_SECONDS: Final = 10.0
+KEEPALIVE: Final = b": keep-alive\n\n"
 _JSON: Final = [(b"content-type", b"application/json")]
 _SSE: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -42,6 +44,10 @@ class Exchange:
         self._headers: list[tuple[bytes, bytes]] = []
         self.arrived: float = scope["state"]["arrived"]
         """The reading of the access clock when the request came, in seconds."""
+        self.content_sent_at: float | None = None
+        """That of when a stream's first content was sent; None before, and without a stream."""
+        self._streams = False
+        self._spoke_at = 0.0
 
     def note(self, **facts: object) -> None:
         """Add *facts* to the request's log line; never content."""
@@ -51,9 +57,9 @@ class Exchange:
         """Count the request as failed with *code*, although its status may already be sent."""
         self._scope["state"]["failure"] = code
 
-    def warn(self, sentence: str) -> None:
+    def warn(self, *sentences: str) -> None:
         """Tell the client in a header what of its request had no effect."""
-        self._headers.append((b"x-sglr-warning", sentence.encode("ascii")))
+        self._headers += [(b"x-sglr-warning", sentence.encode("ascii")) for sentence in sentences]
 
     async def body(self, limit: int) -> bytes:
         """Return the request's body.
@@ -102,19 +108,26 @@ class Exchange:
                 pass
 
     @asynccontextmanager
-    async def while_connected(self) -> AsyncGenerator[None]:
+    async def while_connected(self, keepalive: float | None = None) -> AsyncGenerator[None]:
         """Cancel the block when the client leaves; call after the body was read.
+
+        Args:
+            keepalive: Seconds of silence after which a stream gets a comment; the first one
+                begins the stream, and the answer then has its status. None: never.
 
         Raises:
             ClientGoneError: The client left and the block was cancelled.
         """
         with anyio.CancelScope() as scope:
-            # Not a task group: it would wrap the block's own exceptions. The watcher ends here.
-            watcher = asyncio.create_task(self._cancel_when_gone(scope))
+            # Not a task group: it would wrap the block's own exceptions. The watchers end here.
+            watchers = [asyncio.create_task(self._cancel_when_gone(scope))]
+            if keepalive is not None:
+                watchers.append(asyncio.create_task(self._break_silence(keepalive)))
             try:
                 yield
             finally:
-                watcher.cancel()
+                for watcher in watchers:
+                    watcher.cancel()
         if scope.cancelled_caught:
             raise ClientGoneError
 
@@ -122,6 +135,29 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         scope.cancel()
+
+    async def _break_silence(self, seconds: float) -> None:
+        """Send a comment whenever nothing was sent for *seconds*: proxies cut silent streams."""
+        clock = asyncio.get_running_loop().time
+        self._spoke_at = clock()
+        while True:
+            left = self._spoke_at + seconds - clock()
+            if left > 0:
+                await asyncio.sleep(left)
+            else:
+                await self.send_events(KEEPALIVE)
+
+    async def fail(self, failure: RouterError, frames: Callable[[RouterError], bytes]) -> None:
+        """End a stream that has begun with the *frames* of *failure*.
+
+        Raises:
+            RouterError: Nothing was sent yet: *failure* can still have its status.
+        """
+        if not self._streams:
+            raise failure
+        # The status is sent: the failure travels in the stream, and there is no retry.
+        self.note_failure(failure.code)
+        await self.end_events(frames(failure))
 
     async def answer(self, content: object) -> None:
         """Answer 200 with *content* as JSON."""
@@ -136,19 +172,24 @@ class Exchange:
         )
         await self._send({"type": "http.response.body", "body": body})
 
-    async def start_events(self) -> None:
-        """Answer 200 with the headers of an event stream."""
-        await self._send(
-            {"type": "http.response.start", "status": 200, "headers": [*_SSE, *self._headers]}
-        )
-
     async def send_events(self, frames: bytes) -> None:
-        """Send *frames* at once; waits while the client does not read."""
+        """Send *frames* at once, after the headers of a stream; waits while nobody reads."""
+        self._spoke_at = asyncio.get_running_loop().time()
+        await self._begin_events()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
     async def end_events(self, frames: bytes) -> None:
         """Send the last *frames* and end the answer."""
+        await self._begin_events()
         await self._send({"type": "http.response.body", "body": frames})
+
+    async def _begin_events(self) -> None:
+        if self._streams:
+            return
+        self._streams = True
+        await self._send(
+            {"type": "http.response.start", "status": 200, "headers": [*_SSE, *self._headers]}
+        )
 
 
 def _check_media_type(headers: dict[bytes, bytes]) -> None:

@@ -4,54 +4,80 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sglr_dataplane.job import Usage
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from sglr_dataplane.job import Usage
+    from sglr_dataplane.api.answer import WholeChoice
     from sglr_dataplane.output.collect import Message
+    from sglr_dataplane.output.deltas import Finished
 
 
-def usage_object(usages: Iterable[Usage]) -> dict[str, Any]:
-    """Return the usage of a request: its prompt once, the completions of every choice."""
-    counted = tuple(usages)
-    prompt = max((u.prompt_tokens for u in counted), default=0)
-    completion = sum(u.completion_tokens for u in counted)
+def total_usage(usages: Sequence[Usage], n: int = 1) -> Usage:
+    """Return what *usages* come to: each prompt once, the completions of every choice.
+
+    Args:
+        usages: By choice, those of one prompt next to each other.
+        n: Choices of one prompt.
+    """
+    prompts = [usages[at : at + n] for at in range(0, len(usages), n)]
+    return Usage(
+        prompt_tokens=sum(max(each.prompt_tokens for each in of) for of in prompts),
+        completion_tokens=sum(each.completion_tokens for each in usages),
+        cached_tokens=sum(max(each.cached_tokens for each in of) for of in prompts),
+        reasoning_tokens=sum(each.reasoning_tokens for each in usages),
+    )
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """Return *usage* in OpenAI's shape."""
     return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {
-            "cached_tokens": max((u.cached_tokens for u in counted), default=0)
-        },
-        "completion_tokens_details": {
-            "reasoning_tokens": sum(u.reasoning_tokens for u in counted),
-        },
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
 
 
 def chat_completion(
-    *, id: str, created: int, model: str, messages: Sequence[Message], usages: Iterable[Usage]
+    *,
+    id: str,
+    created: int,
+    model: str,
+    choices: Sequence[WholeChoice],
+    logprobs: Sequence[dict[str, Any] | None],
 ) -> dict[str, Any]:
-    """Return the chat completion with one choice per message, in order; *usages* are theirs."""
+    """Return the chat completion with *choices*, in order; *logprobs* are theirs."""
     return {
         "id": id,
         "object": "chat.completion",
         "created": created,
         "model": model,
-        "choices": [_choice(index, message) for index, message in enumerate(messages)],
-        "usage": usage_object(usages),
+        "choices": [
+            _choice(index, choice.message, told)
+            for index, (choice, told) in enumerate(zip(choices, logprobs, strict=True))
+        ],
+        "usage": usage_object(total_usage([choice.usage for choice in choices], len(choices))),
     }
 
 
-def _choice(index: int, message: Message) -> dict[str, Any]:
-    assert message.finish is not None  # noqa: S101  # an answer ends with every choice's finish
+def _choice(index: int, message: Message, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    finish = finish_of(message)
     return {
         "index": index,
         "message": _assistant(message),
-        "finish_reason": message.finish.reason,
-        "matched_stop": message.finish.matched,
-        "logprobs": None,
+        "finish_reason": finish.reason,
+        "matched_stop": finish.matched,
+        "logprobs": logprobs,
     }
+
+
+def finish_of(message: Message) -> Finished:
+    """Return how *message*, which is complete, ended."""
+    assert message.finish is not None  # noqa: S101  # an answer ends with every choice's finish
+    return message.finish
 
 
 def _assistant(message: Message) -> dict[str, Any]:

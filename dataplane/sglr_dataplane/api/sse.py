@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from sglr_dataplane.api.faults import envelope
-from sglr_dataplane.api.replies import usage_object
+from sglr_dataplane.api.replies import total_usage, usage_object
 from sglr_dataplane.output.deltas import (
     CallArguments,
     CallStart,
@@ -21,10 +21,12 @@ from sglr_dataplane.output.deltas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Sequence
 
+    from sglr_dataplane.api.answer import News
+    from sglr_dataplane.api.schema.common import StreamUsage
     from sglr_dataplane.errors import RouterError
-    from sglr_dataplane.job import Usage
+    from sglr_dataplane.job import TokenLogprob, Usage
     from sglr_dataplane.output.deltas import Delta
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -33,59 +35,89 @@ DONE: Final = b"data: [DONE]\n\n"
 class ChatFrames:
     """Renders one stream's frames; every frame has the same id, time and model."""
 
-    def __init__(self, *, id: str, created: int, model: str, include_usage: bool) -> None:
+    def __init__(
+        self,
+        *,
+        id: str,
+        created: int,
+        model: str,
+        usage: StreamUsage,
+        logprobs: Callable[[Sequence[TokenLogprob]], object] | None = None,
+    ) -> None:
         """Render the parts that all frames share.
 
         Args:
             id: The completion's id, ``chatcmpl-…``.
             created: Seconds since 1970 when the request came.
             model: The name the client asked for.
-            include_usage: Whether a last chunk with usage will come; the others then say null.
+            usage: When usage is told; a chunk that does not tell it says null if another will.
+            logprobs: Makes the object for some tokens; None: nobody asked for log probabilities.
         """
         head = orjson.dumps(
             {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
         )
         self._head = b"data: " + head[:-1] + b","
-        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-        self._include_usage = include_usage
+        self._tail = b',"usage":null}\n\n' if usage.at_end else b"}\n\n"
+        self._usage = usage
+        self._logprobs = logprobs
 
-    def role(self, index: int) -> bytes:
-        """Return the first frame of choice *index*: the only one that names the role."""
-        return self._choice(index, b'{"role":"assistant","content":""}')
+    def begin(self, count: int) -> bytes:
+        """Return the first frame of each of *count* choices: the only ones that name the role."""
+        role = b'{"role":"assistant","content":""}'
+        rest = (b"}]" if self._logprobs is None else b',"logprobs":null}]') + self._tail
+        return b"".join(self._frame(index, role, b"null", rest) for index in range(count))
 
-    def frame(self, index: int, delta: Delta) -> bytes:
-        """Return the frame that tells *delta* of choice *index*."""
-        match delta:
-            case Text(text):
-                return self._choice(index, b'{"content":' + orjson.dumps(text) + b"}")
-            case Reasoning(text):
-                return self._choice(index, b'{"reasoning_content":' + orjson.dumps(text) + b"}")
-            case CallStart(position, id, name):
-                function = {"name": name, "arguments": ""}
-                call = {"index": position, "id": id, "type": "function", "function": function}
-                return self._choice(index, orjson.dumps({"tool_calls": [call]}))
-            case CallArguments(position, text):
-                call = {"index": position, "function": {"arguments": text}}
-                return self._choice(index, orjson.dumps({"tool_calls": [call]}))
-            case Finished(reason, matched):
-                end = b'"%b","matched_stop":%b' % (reason.encode(), orjson.dumps(matched))
-                return self._choice(index, b"{}", end)
+    def news(self, news: News) -> bytes:
+        """Return the frames that tell *news*; log probabilities come with the first of them."""
+        tail = self._tail
+        if self._usage.always:
+            tail = b',"usage":' + orjson.dumps(usage_object(news.usage)) + b"}\n\n"
+        if self._logprobs is None:
+            rest = b"}]" + tail
+            return b"".join([self._frame(news.index, *_said(d), rest) for d in news.deltas])
+        told = self._logprobs(news.logprobs) if news.logprobs else None
+        first = b',"logprobs":' + orjson.dumps(told) + b"}]" + tail
+        later = b',"logprobs":null}]' + tail
+        return b"".join(
+            self._frame(news.index, *_said(delta), later if at else first)
+            for at, delta in enumerate(news.deltas)
+        )
 
-    def end(self, usages: Iterable[Usage]) -> bytes:
+    def end(self, usages: Sequence[Usage]) -> bytes:
         """Return what ends a complete stream: usage where it was asked for, then ``[DONE]``."""
-        if not self._include_usage:
+        if not self._usage.at_end:
             return DONE
-        usage = b'"choices":[],"usage":' + orjson.dumps(usage_object(usages))
-        return self._head + usage + b"}\n\n" + DONE
+        total = usage_object(total_usage(usages, len(usages)))
+        return self._head + b'"choices":[],"usage":' + orjson.dumps(total) + b"}\n\n" + DONE
 
-    def failure(self, error: RouterError) -> bytes:
-        """Return what ends a stream that failed after its status was sent.
-
-        The error is nested: openai-python dies on a flat one instead of raising APIError.
-        """
-        return b"data: " + orjson.dumps(envelope(error)) + b"\n\n" + DONE
-
-    def _choice(self, index: int, delta: bytes, finish_reason: bytes = b"null") -> bytes:
-        return b'%b"choices":[{"index":%d,"delta":%b,"finish_reason":%b}]%b' % (
-            self._head, index, delta, finish_reason, self._tail,
+    def _frame(self, index: int, delta: bytes, finish: bytes, rest: bytes) -> bytes:
+        """Return a frame of choice *index*; *rest* ends the choice and the frame."""
+        return b'%b"choices":[{"index":%d,"delta":%b,"finish_reason":%b%b' % (
+            self._head, index, delta, finish, rest,
         )  # fmt: skip
+
+
+def _said(delta: Delta) -> tuple[bytes, bytes]:
+    """Return *delta* as JSON, and the finish reason with what follows it."""
+    match delta:
+        case Text(text):
+            return b'{"content":' + orjson.dumps(text) + b"}", b"null"
+        case Reasoning(text):
+            return b'{"reasoning_content":' + orjson.dumps(text) + b"}", b"null"
+        case CallStart(position, id, name):
+            function = {"name": name, "arguments": ""}
+            call = {"index": position, "id": id, "type": "function", "function": function}
+            return orjson.dumps({"tool_calls": [call]}), b"null"
+        case CallArguments(position, text):
+            call = {"index": position, "function": {"arguments": text}}
+            return orjson.dumps({"tool_calls": [call]}), b"null"
+        case Finished(reason, matched):
+            return b"{}", b'"%b","matched_stop":%b' % (reason.encode(), orjson.dumps(matched))
+
+
+def failure_frame(error: RouterError) -> bytes:
+    """Return what ends a stream that failed after its status was sent.
+
+    The error is nested: openai-python dies on a flat one instead of raising APIError.
+    """
+    return b"data: " + orjson.dumps(envelope(error)) + b"\n\n" + DONE

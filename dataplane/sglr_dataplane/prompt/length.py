@@ -11,6 +11,7 @@ def check_length(
     *,
     longest_prompt: int | None,
     context: int | None,
+    param: str = "messages",
 ) -> None:
     """Refuse a prompt that no worker takes, in the words that agents look for.
 
@@ -19,27 +20,28 @@ def check_length(
         max_new_tokens: How much the client wants at most; None: whatever fits.
         longest_prompt: What the workers take; None when they have not said.
         context: The model's window; None when the workers have not said.
+        param: The field that the prompt came in.
 
     Raises:
         InvalidRequestError: The prompt is empty: it would end the engine.
         ContextLengthExceededError: It does not fit, or not together with *max_new_tokens*.
     """
     if prompt_tokens == 0:
-        raise InvalidRequestError("The messages give an empty prompt.", param="messages")
+        raise InvalidRequestError(f"'{param}' gives an empty prompt.", param=param)
     if longest_prompt is not None and prompt_tokens > longest_prompt:
         raise ContextLengthExceededError(
             f"This model's maximum context length is {longest_prompt} tokens. However, your "
-            f"messages resulted in {prompt_tokens} tokens. Please reduce the length of the "
-            "messages.",
-            param="messages",
+            f"{param} resulted in {prompt_tokens} tokens. Please reduce the length of the "
+            f"{param}.",
+            param=param,
         )
     if context is None or max_new_tokens is None:
         return
     if prompt_tokens + max_new_tokens > context:
         raise ContextLengthExceededError(
             f"This model's maximum context length is {context} tokens. However, you requested "
-            f"{prompt_tokens + max_new_tokens} tokens ({prompt_tokens} in the messages, "
-            f"{max_new_tokens} in the completion). Please reduce the length of the messages or "
+            f"{prompt_tokens + max_new_tokens} tokens ({prompt_tokens} in the {param}, "
+            f"{max_new_tokens} in the completion). Please reduce the length of the {param} or "
             "completion.",
-            param="messages",
+            param=param,
         )

@@ -77,6 +77,7 @@ def sampling_of(
     vocab_size: int,
     defaults: SamplingDefaults = _UNSET,
     constraint: Constraint | None = None,
+    fewest_tokens: int = 1,
 ) -> Sampling:
     """Return *parameters* as an engine takes them: finite, in range, and complete.
 
@@ -85,11 +86,12 @@ def sampling_of(
         vocab_size: The tokenizer's real vocabulary; ids must be below.
         defaults: Values for what the client left unset.
         constraint: The grammar to keep to, if any.
+        fewest_tokens: The least that a client may ask for.
 
     Raises:
         InvalidRequestError: A value is out of range; *param* names it.
     """
-    check_ranges(parameters)
+    check_ranges(parameters, fewest_tokens=fewest_tokens)
     top_p = _first(parameters.top_p, defaults.top_p, 1.0)
     top_k = _first(parameters.top_k, defaults.top_k, -1)
     if _as_float32(top_p) == 0.0:  # OpenAI takes 0; on the wire it would mean 1
@@ -114,8 +116,12 @@ def sampling_of(
     )
 
 
-def check_ranges(parameters: SamplingParameters) -> None:
+def check_ranges(parameters: SamplingParameters, *, fewest_tokens: int = 1) -> None:
     """Refuse every value that is out of range for any model.
+
+    Args:
+        parameters: What the client sent.
+        fewest_tokens: The least that it may ask for.
 
     Raises:
         InvalidRequestError: One is; *param* names it.
@@ -127,9 +133,10 @@ def check_ranges(parameters: SamplingParameters) -> None:
     number_in(parameters.presence_penalty, "presence_penalty", -2, 2)
     number_in(parameters.repetition_penalty, "repetition_penalty", MIN_REPETITION_PENALTY, 2)
     integer_in(parameters.top_k, "top_k", -1, INT32_MAX)
-    integer_in(parameters.max_completion_tokens, "max_completion_tokens", 1, INT32_MAX)
-    integer_in(parameters.max_tokens, "max_tokens", 1, INT32_MAX)
-    integer_in(parameters.min_tokens, "min_tokens", 0, _max_new_tokens(parameters) or INT32_MAX)
+    integer_in(parameters.max_completion_tokens, "max_completion_tokens", fewest_tokens, INT32_MAX)
+    integer_in(parameters.max_tokens, "max_tokens", fewest_tokens, INT32_MAX)
+    most = _max_new_tokens(parameters)
+    integer_in(parameters.min_tokens, "min_tokens", 0, INT32_MAX if most is None else most)
     integer_in(parameters.n, "n", 1, MAX_N)
     _stops(parameters)
     _stop_ids(parameters, INT32_MAX)

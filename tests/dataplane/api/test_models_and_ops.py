@@ -1,5 +1,6 @@
 """What a router says of itself: its models, its health, its metrics."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -112,8 +113,10 @@ async def test_metrics_count_by_bounded_labels(router: RunningRouter) -> None:
 
 async def test_metrics_tell_tokens_and_first_token_time(router: RunningRouter) -> None:
     """A served request is counted with the worker's own token counts."""
-    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-    usage = (await router.http.post("/v1/chat/completions", json=body)).json()["usage"]
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    options = {"stream_options": {"include_usage": True}}
+    stream = (await router.http.post("/v1/chat/completions", json={**body, **options})).text
+    usage = json.loads(stream.split("\n\n")[-3].removeprefix("data: "))["usage"]
     metrics = (await router.http.get("/metrics")).text
 
     assert (

@@ -10,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sglr_dataplane.api.schema import ChatRequest, decode_chat
+from sglr_dataplane.api.schema.common import StreamUsage
 from sglr_dataplane.errors import InvalidJsonError, InvalidRequestError
+from sglr_dataplane.job import LogprobsWish
 
 HI = [{"role": "user", "content": "hi"}]
 
@@ -173,11 +175,6 @@ SHAPES = [
     (a_body(stream="yes"), "invalid_type", "stream"),
     (a_body(stream_options={"include_usage": True}), "invalid_value", "stream_options"),
     (
-        a_body(stream=True, stream_options={"continuous_usage_stats": True}),
-        "invalid_value",
-        "stream_options.continuous_usage_stats",
-    ),
-    (
         a_body(continue_final_message=True, add_generation_prompt=True),
         "invalid_value",
         "add_generation_prompt",
@@ -290,15 +287,38 @@ def test_a36_wrong_length_limits_are_refused(name: str, value: Any, code: str) -
 
 
 def test_stream_says_what_was_asked() -> None:
-    """stream, include_usage, separate_reasoning and seed arrive as they were sent."""
+    """stream, usage, separate_reasoning and the seed's warning follow what was sent."""
     plain = decoded()
     streamed = decoded(
         stream=True, stream_options={"include_usage": True}, separate_reasoning=False, seed=7
     )
+    always = {"include_usage": True, "continuous_usage_stats": True}
 
-    assert (plain.stream, plain.include_usage, plain.separate_reasoning) == (False, False, True)
-    assert (streamed.stream, streamed.include_usage) == (True, True)
-    assert (streamed.separate_reasoning, streamed.seed) == (False, 7)
+    assert (plain.stream, plain.usage, plain.separate_reasoning) == (False, StreamUsage(), True)
+    assert (streamed.stream, streamed.usage) == (True, StreamUsage(at_end=True))
+    assert (streamed.separate_reasoning, plain.warnings) == (False, ())
+    assert [warning.split()[0] for warning in streamed.warnings] == ["seed"]
+    assert decoded(stream=True, stream_options=always).usage == StreamUsage(True, True)
+
+
+def test_logprobs_are_asked_for_with_their_number() -> None:
+    """top_logprobs needs logprobs, and has OpenAI's limit."""
+    assert decoded().logprobs is None
+    assert decoded(logprobs=False, top_logprobs=0).logprobs is None
+    assert decoded(logprobs=True).logprobs == LogprobsWish(top=0)
+    assert decoded(logprobs=True, top_logprobs=20).logprobs == LogprobsWish(top=20)
+    assert refused(a_body(top_logprobs=1)).param == "top_logprobs"
+    assert refused(a_body(logprobs=True, top_logprobs=21)).code == "integer_above_max_value"
+    assert refused(a_body(logprobs=True, top_logprobs=-1)).code == "integer_below_min_value"
+
+
+def test_thoughts_are_told_as_asked() -> None:
+    """As they come, in one piece, or not at all."""
+    assert decoded().thoughts == "streamed"
+    assert decoded(stream_reasoning=False).thoughts == "whole"
+    assert decoded(include_reasoning=False).thoughts == "dropped"
+    assert decoded(skip_special_tokens=False).shows_special
+    assert not decoded(skip_special_tokens=True).shows_special
 
 
 json_values = st.recursive(

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglr_dataplane.api.sse import DONE, ChatFrames
+from sglr_dataplane.api.answer import News
+from sglr_dataplane.api.schema.common import StreamUsage
+from sglr_dataplane.api.sse import DONE, ChatFrames, failure_frame
 from sglr_dataplane.errors import TruncatedStreamError
-from sglr_dataplane.job import Usage
+from sglr_dataplane.job import TokenLogprob, Usage
 from sglr_dataplane.output.deltas import (
     CallArguments,
     CallStart,
@@ -22,9 +24,14 @@ from sglr_dataplane.output.deltas import (
 USAGE = Usage(prompt_tokens=7, completion_tokens=3, cached_tokens=2, reasoning_tokens=1)
 
 
-def frames(*, include_usage: bool = False) -> ChatFrames:
+def frames(usage: StreamUsage | None = None) -> ChatFrames:
     """Return frames of a stream whose id, time and model are known."""
-    return ChatFrames(id="chatcmpl-1", created=1700000000, model="m", include_usage=include_usage)
+    return ChatFrames(id="chatcmpl-1", created=1700000000, model="m", usage=usage or StreamUsage())
+
+
+def some_news(*deltas: Delta, index: int = 0, logprobs: tuple[TokenLogprob, ...] = ()) -> News:
+    """Return news of *deltas*."""
+    return News(index, list(deltas), USAGE, logprobs=logprobs)
 
 
 def payload(frame: bytes) -> Any:
@@ -66,7 +73,7 @@ def test_a_delta_is_one_chunk_in_the_clients_shape(
     delta: Delta, expected: dict[str, Any], reason: str | None
 ) -> None:
     """Every delta becomes exactly the object that OpenAI's clients read."""
-    chunk = payload(frames().frame(2, delta))
+    chunk = payload(frames().news(some_news(delta, index=2)))
 
     choice = chunk["choices"][0]
     assert {k: chunk[k] for k in ("id", "object", "created", "model")} == {
@@ -81,18 +88,19 @@ def test_a_delta_is_one_chunk_in_the_clients_shape(
 
 
 def test_only_the_first_frame_of_a_choice_names_the_role() -> None:
-    """The role comes once, as "assistant", never null or empty."""
-    delta = payload(frames().role(0))["choices"][0]["delta"]
+    """The role comes once for each choice, as "assistant", never null or empty."""
+    first, second = (payload(frame + b"\n\n") for frame in frames().begin(2).split(b"\n\n")[:2])
 
-    assert delta == {"role": "assistant", "content": ""}
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert [chunk["choices"][0]["index"] for chunk in (first, second)] == [0, 1]
 
 
 def test_a35_usage_comes_last_and_only_when_asked_for() -> None:
     """With include_usage the other chunks say null and one more chunk has no choices."""
-    asked = frames(include_usage=True)
+    asked = frames(StreamUsage(at_end=True))
     usage, done = asked.end([USAGE]).split(b"\n\n", 1)
 
-    assert payload(asked.role(0))["usage"] is None
+    assert payload(asked.begin(1))["usage"] is None
     assert payload(usage + b"\n\n")["choices"] == []
     assert payload(usage + b"\n\n")["usage"] == {
         "prompt_tokens": 7,
@@ -102,13 +110,32 @@ def test_a35_usage_comes_last_and_only_when_asked_for() -> None:
         "completion_tokens_details": {"reasoning_tokens": 1},
     }
     assert done == DONE
-    assert "usage" not in payload(frames().role(0))
+    assert "usage" not in payload(frames().begin(1))
     assert frames().end([USAGE]) == DONE
+
+
+def test_usage_so_far_is_on_every_chunk_when_asked_for() -> None:
+    """continuous_usage_stats: each chunk says what the choice has cost by then."""
+    asked = frames(StreamUsage(at_end=True, always=True))
+    chunk = payload(asked.news(some_news(Text("x"))))
+
+    assert chunk["usage"]["completion_tokens"] == 3
+
+
+def test_logprobs_come_with_the_first_frame_of_their_news() -> None:
+    """Neither twice nor without: the other frames of the same news say null."""
+    asked = ChatFrames(id="c", created=1, model="m", usage=StreamUsage(), logprobs=len)
+    news = some_news(
+        Text("a"), Finished("stop", None, USAGE), logprobs=(TokenLogprob(1, -1.0),) * 2
+    )
+    chunks = [payload(frame + b"\n\n") for frame in asked.news(news).split(b"\n\n")[:-1]]
+
+    assert [chunk["choices"][0]["logprobs"] for chunk in chunks] == [2, None]
 
 
 def test_a04_a_failure_is_a_nested_error_and_then_done() -> None:
     """The error frame is the shape on which openai-python raises APIError."""
-    error, done = frames().failure(TruncatedStreamError("It ended.")).split(b"\n\n", 1)
+    error, done = failure_frame(TruncatedStreamError("It ended.")).split(b"\n\n", 1)
 
     assert payload(error + b"\n\n") == {
         "error": {
@@ -124,6 +151,6 @@ def test_a04_a_failure_is_a_nested_error_and_then_done() -> None:
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_any_text_survives_the_frame(text: str) -> None:
     """Control characters, quotes, U+2028 and everything else come back as they were."""
-    frame = frames().frame(0, Text(text))
+    frame = frames().news(some_news(Text(text)))
 
     assert payload(frame)["choices"][0]["delta"]["content"] == text

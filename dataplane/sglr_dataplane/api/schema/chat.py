@@ -2,79 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any, cast
-
-import msgspec
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from sglr_dataplane.api.schema import refusals
+from sglr_dataplane.api.schema.bodies import BodyReader
+from sglr_dataplane.api.schema.common import (
+    MAX_TOP_LOGPROBS,
+    SEED_WARNING,
+    GeneratingBody,
+    StreamUsage,
+    Thoughts,
+    constraint_part,
+    sampling_part,
+    stream_usage,
+)
 from sglr_dataplane.api.schema.fields import CHAT_FIELDS
-from sglr_dataplane.api.schema.grammars import grammar_of
 from sglr_dataplane.api.schema.messages import check_messages
 from sglr_dataplane.api.schema.thinking import template_kwargs_of
 from sglr_dataplane.api.schema.tools import ToolBody, choice_of, tools_of
-from sglr_dataplane.job import Constraint
+from sglr_dataplane.job import Constraint, LogprobsWish
 from sglr_dataplane.prompt.constraint import tool_constraint
 from sglr_dataplane.prompt.conversation import Conversation, Message, Tool, ToolChoice
-from sglr_dataplane.prompt.json_values import path_of_nul
+from sglr_dataplane.prompt.ranges import integer_in
 from sglr_dataplane.prompt.sampling import SamplingParameters, check_ranges
 
 
-class StreamOptions(msgspec.Struct, frozen=True):
-    """What a stream carries beside the answer."""
-
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
-    """Refused: only the last chunk can say it."""
-
-
-class ChatBody(SamplingParameters, frozen=True, kw_only=True):
+class ChatBody(GeneratingBody, frozen=True, kw_only=True):
     """The honoured fields, as they are sent; null and absent are the same."""
 
-    model: str
     messages: list[Message]
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     tools: list[ToolBody] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     functions: list[dict[str, Any]] | None = None
     function_call: Any = None
-    response_format: Any = None
-    regex: Any = None
-    ebnf: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_grammar: Any = None
-    guided_choice: Any = None
-    structured_outputs: Any = None
     chat_template_kwargs: Any = None
     reasoning_effort: Any = None
     reasoning: Any = None
     thinking: Any = None
     separate_reasoning: bool | None = None
+    stream_reasoning: bool | None = None
+    include_reasoning: bool | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
-    seed: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
 
 
-_REFUSED = {name: field for name, field in CHAT_FIELDS.items() if field.fate == "refused"}
-_refused_values = attrgetter(*_REFUSED)
-_SAMPLING = SamplingParameters.__struct_fields__
-_sampling_values = attrgetter(*_SAMPLING)
-_NOTHING = (None,) * len(_REFUSED)
-
-# The table decides what is refused, so these fields are made from it.
-_Body = msgspec.defstruct(
-    "_Body", [(name, Any, None) for name in _REFUSED], bases=(ChatBody,), frozen=True, kw_only=True
-)
-_DECODER = cast("msgspec.json.Decoder[ChatBody]", msgspec.json.Decoder(_Body))  # a subclass of it
+_READER = BodyReader(ChatBody, CHAT_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A chat completion request that is valid for some model."""
+
+    prompt_field: ClassVar[str] = "messages"
+    fewest_tokens: ClassVar[int] = 1
 
     model: str
     """A backend's name or alias, as the client wrote it."""
@@ -84,11 +68,15 @@ class ChatRequest:
     constraint: Constraint | None = None
     parallel_tool_calls: bool = True
     stream: bool = False
-    include_usage: bool = False
+    usage: StreamUsage = field(default_factory=StreamUsage)
+    logprobs: LogprobsWish | None = None
     separate_reasoning: bool = True
     """False: thoughts stay in the content, with their markers."""
-    seed: int | None = None
-    """Without effect, so that an answer must say so when it is set."""
+    thoughts: Thoughts = "streamed"
+    shows_special: bool = False
+    """True: control tokens in the content are shown."""
+    warnings: tuple[str, ...] = ()
+    """What of the request has no effect, for the answer's header."""
 
 
 def decode_chat(body: bytes) -> ChatRequest:
@@ -98,16 +86,14 @@ def decode_chat(body: bytes) -> ChatRequest:
         InvalidJsonError: *body* is not JSON.
         InvalidRequestError: It is no valid request; *param* is the path of what is wrong.
     """
+    sent = _READER.read(body)
     try:
-        return _checked(body, _decoded(body))
+        return _checked(sent)
     except RecursionError as error:
         raise refusals.too_deep() from error
 
 
-def _checked(body: bytes, sent: ChatBody) -> ChatRequest:
-    _refuse_nul(body)
-    _refuse_unserved(sent)
-    _check_stream(sent)
+def _checked(sent: ChatBody) -> ChatRequest:
     check_messages(sent.messages)
     check_ranges(sent)
     tools = tools_of(sent.tools, sent.functions)
@@ -116,61 +102,32 @@ def _checked(body: bytes, sent: ChatBody) -> ChatRequest:
     return ChatRequest(
         model=sent.model,
         conversation=_conversation(sent, tools, choice),
-        sampling=_sampling(sent),
+        sampling=sampling_part(sent),
         constraint=_constraint(sent, tool_constraint(tools, choice, parallel=parallel)),
         parallel_tool_calls=parallel,
         stream=bool(sent.stream),
-        include_usage=bool(sent.stream_options and sent.stream_options.include_usage),
+        usage=stream_usage(sent),
+        logprobs=_logprobs(sent),
         separate_reasoning=sent.separate_reasoning is not False,
-        seed=sent.seed,
+        thoughts=_thoughts(sent),
+        shows_special=sent.skip_special_tokens is False,
+        warnings=(SEED_WARNING,) if sent.seed is not None else (),
     )
 
 
-def _decoded(body: bytes) -> ChatBody:
-    try:
-        if not body.isascii():
-            body.decode()  # the decoder skips over unknown fields without reading their text
-        return _DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        raise refusals.of_validation(error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise refusals.of_text(body, error) from error
+def _logprobs(sent: ChatBody) -> LogprobsWish | None:
+    integer_in(sent.top_logprobs, "top_logprobs", 0, MAX_TOP_LOGPROBS)
+    if sent.logprobs:
+        return LogprobsWish(top=sent.top_logprobs or 0)
+    if sent.top_logprobs:
+        raise refusals.invalid("top_logprobs", "it is only allowed when 'logprobs' is true")
+    return None
 
 
-def _refuse_nul(body: bytes) -> None:
-    if b"\\u0000" not in body:  # JSON has no other way to write it; "\\u0000" may be text too
-        return
-    value = msgspec.json.decode(body)
-    known = {name: item for name, item in value.items() if name in CHAT_FIELDS}
-    path = path_of_nul(known)
-    if path is not None:
-        raise refusals.invalid(path, "a NUL character (\\u0000) cannot be part of a request")
-
-
-def _refuse_unserved(sent: ChatBody) -> None:
-    values = _refused_values(sent)
-    if values == _NOTHING:
-        return
-    for (name, field), value in zip(_REFUSED.items(), values, strict=True):
-        if value is not None and not any(_same(value, neutral) for neutral in field.neutral):
-            raise refusals.invalid(name, f"it is not supported: {field.note}")
-
-
-def _same(value: Any, neutral: Any) -> bool:
-    """Return whether they are equal and of one kind: JSON's false is no 0."""
-    return bool(value == neutral) and isinstance(value, bool) == isinstance(neutral, bool)
-
-
-def _check_stream(sent: ChatBody) -> None:
-    if sent.stream_options is None:
-        return
-    if not sent.stream:
-        raise refusals.invalid("stream_options", "it is only allowed when 'stream' is true")
-    if sent.stream_options.continuous_usage_stats:
-        raise refusals.invalid(
-            "stream_options.continuous_usage_stats",
-            "it is not supported: usage is told once, at the end",
-        )
+def _thoughts(sent: ChatBody) -> Thoughts:
+    if sent.include_reasoning is False:
+        return "dropped"
+    return "whole" if sent.stream_reasoning is False else "streamed"
 
 
 def _conversation(sent: ChatBody, tools: tuple[Tool, ...], choice: ToolChoice) -> Conversation:
@@ -190,24 +147,8 @@ def _conversation(sent: ChatBody, tools: tuple[Tool, ...], choice: ToolChoice) -
     )
 
 
-def _sampling(sent: ChatBody) -> SamplingParameters:
-    """Return those fields alone: the body holds the messages too."""
-    return SamplingParameters(**dict(zip(_SAMPLING, _sampling_values(sent), strict=True)))
-
-
 def _constraint(sent: ChatBody, of_tools: Constraint | None) -> Constraint | None:
-    grammar = grammar_of(
-        {
-            "response_format": sent.response_format,
-            "regex": sent.regex,
-            "ebnf": sent.ebnf,
-            "guided_json": sent.guided_json,
-            "guided_regex": sent.guided_regex,
-            "guided_grammar": sent.guided_grammar,
-            "guided_choice": sent.guided_choice,
-            "structured_outputs": sent.structured_outputs,
-        }
-    )
+    grammar = constraint_part(sent)
     if grammar is not None and of_tools is not None:
         # sglang refuses this too: the output cannot keep to both grammars.
         raise refusals.invalid(

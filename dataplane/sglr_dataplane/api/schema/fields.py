@@ -50,7 +50,9 @@ _HONOURED = {
     "ignore_eos": "Goes on after the model's end token.",
     "logit_bias": "Token ids to -100 to 100.",
     "stream": "Server-sent events.",
-    "stream_options": "include_usage; only with stream.",
+    "stream_options": "include_usage and continuous_usage_stats; only with stream.",
+    "logprobs": "One entry for each generated token, markup and end token included.",
+    "top_logprobs": "0 to 20; only with logprobs.",
     "tools": "Functions; their names must differ.",
     "tool_choice": "none, auto, required, a function, or allowed_tools.",
     "parallel_tool_calls": "false: at most one call where a call is required.",
@@ -69,6 +71,9 @@ _HONOURED = {
     "reasoning": "effort and enabled.",
     "thinking": "type enabled, disabled or adaptive.",
     "separate_reasoning": "false: thoughts stay in the content.",
+    "stream_reasoning": "false: a stream has the thoughts in one piece, when they are complete.",
+    "include_reasoning": "false: thoughts are left out of the answer.",
+    "skip_special_tokens": "false: control tokens in the content are shown.",
     "continue_final_message": "The model goes on writing the last message.",
     "add_generation_prompt": "false: the prompt ends after the last message.",
 }
@@ -89,8 +94,6 @@ _NO_FIELD = "the worker's protocol has no field for it"
 _OWN = "the router decides that itself"
 
 _REFUSED = {
-    "logprobs": _refused(_NOT_YET, False),
-    "top_logprobs": _refused(_NOT_YET, 0),
     "prompt_logprobs": _refused(_NOT_YET),
     "echo": _refused(_NOT_YET, False),
     "return_token_ids": _refused(_NOT_YET, False),
@@ -106,9 +109,6 @@ _REFUSED = {
     "return_sampling_mask": _refused(_NOT_YET, False),
     "return_flat_raw_output_top_logprobs": _refused(_NOT_YET, False),
     "sampling_logprobs_mode": _refused(_NOT_YET),
-    "stream_reasoning": _refused("thoughts are always streamed as they come", True),
-    "include_reasoning": _refused("thoughts are always returned", True),
-    "skip_special_tokens": _refused("control tokens never appear in answers", True),
     "spaces_between_special_tokens": _refused("control tokens never appear in answers", True),
     "store": _refused("nothing is stored here", False),
     "modalities": _refused("this backend answers with text only", ["text"]),
@@ -166,6 +166,48 @@ CHAT_FIELDS: Mapping[str, Field] = MappingProxyType(
     | _REFUSED
 )
 """Every field of ``POST /v1/chat/completions`` that is known, by name."""
+
+_ONLY_CHAT = frozenset(
+    {
+        "messages",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "functions",
+        "function_call",
+        "chat_template_kwargs",
+        "reasoning_effort",
+        "reasoning",
+        "thinking",
+        "separate_reasoning",
+        "stream_reasoning",
+        "include_reasoning",
+        "continue_final_message",
+        "add_generation_prompt",
+        "top_logprobs",
+        "input_ids",
+        "documents",
+        "echo",
+        "best_of",
+    }
+)
+
+COMPLETION_FIELDS: Mapping[str, Field] = MappingProxyType(
+    {name: field for name, field in CHAT_FIELDS.items() if name not in _ONLY_CHAT}
+    | {
+        "prompt": Field(
+            "honoured", "A text, a list of texts, token ids, or a list of lists of them."
+        ),
+        "max_tokens": Field("honoured", "At least 0; unset: 16."),
+        "logprobs": Field("honoured", "0 to 20: how many alternatives are told of each token."),
+        "echo": Field("honoured", "The prompt comes first, its log probabilities too."),
+        "best_of": Field("honoured", "Only the value of n: candidates are not ranked."),
+        "suffix": _refused("text is only written after the prompt", ""),
+        "prompt_embeds": _refused(_NO_FIELD),
+        "add_special_tokens": _refused("texts get the tokens that the model wants", True),
+    }
+)
+"""Every field of ``POST /v1/completions`` that is known, by name."""
 
 TEMPLATE_KWARGS: Mapping[str, str] = MappingProxyType(
     {

@@ -1,0 +1,1 @@
+"""The APIs that generate: how each asks and is answered; the walk between is the same."""

@@ -1,0 +1,111 @@
+"""How what was asked becomes prompts, jobs and choices to be read."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from sglr_dataplane.api.answer import Choice
+from sglr_dataplane.api.schema import ChatRequest
+from sglr_dataplane.output.formats import forced
+from sglr_dataplane.output.pipeline import Pipeline
+from sglr_dataplane.output.sink import ToolSignature
+from sglr_dataplane.output.thinking import reasoning_start
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sglr_dataplane.api.dialect import Asked
+    from sglr_dataplane.job import Job
+    from sglr_dataplane.output.families.declare import ToolFormat
+    from sglr_dataplane.prompt.conversation import Conversation
+    from sglr_dataplane.recipe import PromptIds, Recipe
+
+
+async def prompts_of(asked: Asked, recipe: Recipe, size: int) -> list[PromptIds]:
+    """Return the prompts of *asked*, whose body had *size* bytes: one, or as many as it lists.
+
+    Raises:
+        InvalidRequestError: The template or the tokenizer refuses one.
+    """
+    if isinstance(asked, ChatRequest):
+        return [await recipe.prompt(asked.conversation, size)]
+    return [
+        await recipe.completion_prompt(prompt, path, size)
+        for prompt, path in zip(asked.prompts, asked.paths, strict=True)
+    ]
+
+
+def thinks(asked: Asked, recipe: Recipe, prompt: PromptIds) -> bool:
+    """Return whether the answer to *prompt* begins with a thought that no grammar is for."""
+    return isinstance(asked, ChatRequest) and recipe.thinks_after(prompt)
+
+
+def choices_of(
+    asked: Asked, recipe: Recipe, prompts: Sequence[PromptIds], jobs: Sequence[Job]
+) -> list[Choice]:
+    """Return the fresh choices of every job, each for its prompt, in order."""
+    return [
+        _choice(asked, recipe, prompt, job)
+        for prompt, job in zip(prompts, jobs, strict=True)
+        for _ in range(job.sampling.n)
+    ]
+
+
+def _choice(asked: Asked, recipe: Recipe, prompt: PromptIds, job: Job) -> Choice:
+    sampling = job.sampling
+    ends: frozenset[int] = frozenset()
+    if not sampling.ignore_eos:  # sglang: it switches the request's stop tokens off as well
+        ends = recipe.ends | set(sampling.stop_token_ids)
+    singly = bool(sampling.stop) or job.logprobs is not None
+    if isinstance(asked, ChatRequest):
+        pipeline = _chat_pipeline(asked, recipe, prompt, job)
+        return Choice(pipeline, ends=ends, one_by_one=singly, thoughts=asked.thoughts)
+    return Choice(_pipeline(asked, recipe, job), ends=ends, one_by_one=singly)
+
+
+def _pipeline(asked: Asked, recipe: Recipe, job: Job) -> Pipeline:
+    """Return a pipeline that reads text and nothing else."""
+    return Pipeline(
+        recipe.vocabulary.decoder(),
+        stop=job.sampling.stop,
+        trim_stop=not job.sampling.no_stop_trim,
+        hidden=frozenset() if asked.shows_special else recipe.vocabulary.special,
+        new_call_id=_new_call_id,
+    )
+
+
+def _chat_pipeline(request: ChatRequest, recipe: Recipe, prompt: PromptIds, job: Job) -> Pipeline:
+    conversation = request.conversation
+    thoughts = recipe.reasoning_format if request.separate_reasoning else None
+    return Pipeline(
+        recipe.vocabulary.decoder(),
+        tool_format=_tool_format(conversation, recipe),
+        reasoning_format=thoughts,
+        starts=reasoning_start(prompt.text, thoughts),
+        tools=tuple(ToolSignature(t.name, t.parameters) for t in conversation.tools),
+        stop=job.sampling.stop,
+        trim_stop=not job.sampling.no_stop_trim,
+        min_tokens=job.sampling.min_new_tokens,
+        hidden=frozenset() if request.shows_special else recipe.vocabulary.special,
+        tokens=recipe.added_tokens,
+        calls_before=sum(len(message.tool_calls or ()) for message in conversation.messages),
+        new_call_id=_new_call_id,
+    )
+
+
+def _tool_format(conversation: Conversation, recipe: Recipe) -> ToolFormat | None:
+    """Return how calls are written; None when there can be none."""
+    choice = conversation.choice
+    if choice.mode == "none" or not conversation.tools:
+        return None
+    if choice.mode == "auto":
+        return recipe.tool_format
+    # The grammar that forces a call asks for a JSON array instead of the model's own markup.
+    return forced(
+        recipe.tool_format, choice.allowed[0] if choice.named and choice.allowed else None
+    )
+
+
+def _new_call_id() -> str:
+    return f"call_{secrets.token_hex(12)}"
