@@ -1,0 +1,221 @@
+"""Operator and routers are started as they must be, with no more rights than they need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from sglr_operator import cli as operator_cli
+from sglr_operator.probes import health_app
+from support.charts import EVERYTHING, MATRIX, NAMESPACE, ROOT, Object, container, one, pods, render
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_every_pod_passes_the_restricted_standard(case: str) -> None:
+    """What Pod Security's restricted profile asks for, and a root file system that is read-only."""
+    for _, spec in pods(render(MATRIX[case])):
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] == 65532
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        for each in spec["containers"]:
+            assert each["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "runAsNonRoot": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"requests", "limits"} <= set(each["resources"])
+            assert each["name"] == "test" or "tmp" in {m["name"] for m in each["volumeMounts"]}
+        for volume in spec["volumes"]:
+            assert set(volume) - {"name"} <= {
+                "configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret",
+            }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_only_those_who_ask_the_api_server_hold_its_token(case: str) -> None:
+    """Routers, workers and the test run without; accounts do not hand it out by themselves."""
+    objects = render(MATRIX[case])
+    holders = {name for name, spec in pods(objects) if spec["automountServiceAccountToken"]}
+
+    assert {name.split("/")[0] for name in holders} <= {"Deployment", "Job", "CronJob"}
+    assert {n for n in holders if n.startswith("Deployment")} == {"Deployment/sglr-operator"}
+    assert all(
+        not o["automountServiceAccountToken"] for o in objects if o["kind"] == "ServiceAccount"
+    )
+
+
+def operator_arguments(objects: list[Object]) -> Any:
+    """Return the operator's flags as its own command line reads them."""
+    first = container(objects, "sglr-operator")
+    assert first["command"] == ["sglr-operator"]
+    return operator_cli._parser().parse_args(first["args"])
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_the_operator_understands_its_flags(case: str) -> None:
+    """Its own parser takes them, and its own rules find no contradiction."""
+    config = operator_cli._config(operator_arguments(render(MATRIX[case])))
+
+    assert config.push.address.port == 9443
+    assert config.http.port == 8081
+    assert config.lease.namespace == NAMESPACE
+    assert config.debug is None
+
+
+def test_a_cluster_wide_operator_reviews_the_tokens_of_its_own_routers() -> None:
+    """Only the release's router account may subscribe, with a token for this purpose only."""
+    objects = render()
+    arguments = operator_arguments(objects)
+    router = one(objects, "Deployment", "sglr-router")["spec"]["template"]["spec"]
+
+    assert arguments.push_auth == "token-review"
+    assert arguments.router_account == [f"{NAMESPACE}:{router['serviceAccountName']}"]
+    (token,) = (v["projected"]["sources"] for v in router["volumes"] if "projected" in v)
+    assert token == [
+        {
+            "serviceAccountToken": {
+                "audience": arguments.push_audience,
+                "expirationSeconds": 3600,
+                "path": "token",
+            }
+        }
+    ]
+
+
+def test_a_namespaced_operator_asks_for_certificates_instead() -> None:
+    """A24: a token review is a question to the whole cluster, which it may not ask."""
+    objects = render({"watch": {"clusterWide": False}})
+    arguments = operator_arguments(objects)
+    router = one(objects, "Deployment", "sglr-router")["spec"]["template"]["spec"]
+
+    assert arguments.push_auth == "mtls"
+    assert arguments.push_client_ca == "/etc/sglr/push/ca.crt"
+    assert not [v for v in router["volumes"] if "projected" in v]
+
+
+def rules(name: str) -> list[Object]:
+    """Return one of the operator's lists of rights."""
+    found: list[Object] = yaml.safe_load((ROOT / "deploy" / "rbac" / f"{name}.yaml").read_text())
+    return found
+
+
+def test_cluster_wide_rights_are_the_listed_ones() -> None:
+    """One ClusterRole with the operator's own list, and a Role for the Lease."""
+    objects = render()
+
+    role = one(objects, "ClusterRole", f"{NAMESPACE}-sglr-operator")
+    assert role["rules"] == rules("watch") + rules("cluster")
+    assert one(objects, "Role", "sglr-operator-lease")["rules"] == rules("lease")
+
+
+@pytest.mark.parametrize(
+    ("watch", "namespaces"),
+    [
+        ({"clusterWide": False}, [NAMESPACE]),
+        ({"clusterWide": False, "namespaces": ["b", "a"]}, ["a", "b"]),
+    ],
+)  # fmt: skip
+def test_a_namespaced_release_has_rights_and_watches_there_alone(
+    watch: dict[str, Any], namespaces: list[str]
+) -> None:
+    """A24: a Role in each namespace, nothing cluster-wide, and the operator watches just these."""
+    objects = render({"watch": watch, "monitoring": EVERYTHING["monitoring"]})
+
+    assert not [o for o in objects if o["kind"].startswith("Cluster")]
+    assert operator_arguments(objects).namespace == namespaces
+    roles = [o for o in objects if o["kind"] == "Role" and o["rules"] == rules("watch")]
+    assert [r["metadata"]["namespace"] for r in roles] == namespaces
+    for role in roles:
+        (binding,) = (
+            o
+            for o in objects
+            if o["kind"] == "RoleBinding" and o["roleRef"]["name"] == role["metadata"]["name"]
+            and o["metadata"]["namespace"] == role["metadata"]["namespace"]
+        )  # fmt: skip
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": "sglr-operator", "namespace": NAMESPACE}
+        ]
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_no_role_holds_a_wildcard_or_lists_secrets(case: str) -> None:
+    """A24: nothing reads other people's Secrets, and no rule is wider than its words."""
+    for role in (o for o in render(MATRIX[case]) if o["kind"] in {"Role", "ClusterRole"}):
+        for rule in role["rules"]:
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            if "secrets" in rule["resources"]:
+                assert rule["verbs"] == ["create"] or rule["resourceNames"]
+                assert not {"list", "watch"} & set(rule["verbs"])
+
+
+def test_the_operator_is_probed_where_it_answers() -> None:
+    """Each probe's path is a route of its health server, on its port."""
+    app = health_app(live=tuple, ready=tuple, refresh=lambda: None, registry=CollectorRegistry())
+    routes = {route.resource.canonical for route in app.router.routes() if route.resource}
+    first = container(render(), "sglr-operator")
+
+    assert first["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
+    assert first["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert {"/livez", "/readyz", "/metrics"} <= routes
+    assert {"name": "http", "containerPort": 8081} in first["ports"]
+
+
+def test_the_operator_has_a_user_name() -> None:
+    """Kopf asks for one, and a uid without an entry in passwd has none."""
+    variables = {e["name"]: e.get("value") for e in container(render(), "sglr-operator")["env"]}
+
+    assert variables["USER"]
+    assert {"POD_NAME", "POD_UID", "POD_NAMESPACE"} <= set(variables)
+
+
+def test_a_standby_is_found_but_not_preferred() -> None:
+    """Routers see all operators; whoever does not lead refuses, and the next address is tried."""
+    service = one(render({"operator": {"replicas": 2}}), "Service", "sglr-operator")["spec"]
+
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"] is True
+
+
+def test_a_budget_is_made_only_where_it_does_not_block_a_node() -> None:
+    """With one replica nothing could ever be evicted."""
+    small = render({"router": {"replicas": 1}})
+    large = render({"router": {"replicas": 3}, "operator": {"replicas": 2}})
+
+    assert not [o for o in small if o["kind"] == "PodDisruptionBudget"]
+    assert {o["metadata"]["name"] for o in large if o["kind"] == "PodDisruptionBudget"} == {
+        "sglr-operator",
+        "sglr-router",
+    }
+
+
+def test_changed_settings_restart_the_pods_that_read_them_at_their_start() -> None:
+    """The pod template's checksum follows what the parts are told."""
+
+    def checksum(values: dict[str, Any]) -> str:
+        template = one(render(values), "Deployment", "sglr-router")["spec"]["template"]
+        found: str = template["metadata"]["annotations"]["checksum/settings"]
+        return found
+
+    assert checksum({}) == checksum({"demo": {"enabled": True}})
+    assert checksum({}) != checksum({"push": {"audience": "other"}})
+
+
+def test_an_autoscaled_router_has_no_replicas_of_its_own() -> None:
+    """Helm and the autoscaler would fight over the number at every upgrade."""
+    scaled = render({"router": {"autoscaling": {"enabled": True}}})
+
+    assert "replicas" not in one(scaled, "Deployment", "sglr-router")["spec"]
+    assert one(scaled, "HorizontalPodAutoscaler", "sglr-router")["spec"]["metrics"] == [
+        {
+            "type": "Resource",
+            "resource": {
+                "name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": 70},
+            },
+        }
+    ]
