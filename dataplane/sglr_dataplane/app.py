@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from sglr_dataplane.api.ops import Ops
 from sglr_dataplane.api.server import address_of, listen, new_server
 from sglr_dataplane.engine.sglang import SGLangEngine
 from sglr_dataplane.fleet.dispatch import Dispatcher
+from sglr_dataplane.fleet.intake import Intake
 from sglr_dataplane.fleet.manifest_file import ManifestFile
 from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.registry import Registry
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.api.dialect import Dialect
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
+    from sglr_dataplane.fleet.intake import Health, IntakeConfig
     from sglr_dataplane.fleet.worker import Worker
     from sglr_proto.backend import SGLangBackend
     from sglr_proto.snapshot import Endpoint, Snapshot
@@ -47,13 +50,14 @@ logger = logging.getLogger(__name__)
 class Router:
     """One router process: its fleet, its recipes and its HTTP application."""
 
-    def __init__(self, config: RouterConfig) -> None:
-        """Build every part; nothing runs yet."""
+    def __init__(self, config: RouterConfig, operator: IntakeConfig | None = None) -> None:
+        """Build every part; nothing runs yet. With an *operator* there is no manifest."""
         self._config = config
         self.metrics = RouterMetrics()
         self.registry = Registry(self._engine)
         self.recipes = Recipes(config.cache_dir, max_prompt_chars=config.limits.max_prompt_chars)
         self.manifest = ManifestFile(config.manifest)
+        self.intake = self._intake(operator) if operator is not None else None
         self.drain = Drain(config.drain)
         self._dispatcher = Dispatcher(self.registry, on_outcome=self._count_attempt)
         self.app = self._build_app()
@@ -64,14 +68,34 @@ class Router:
         self.recipes.apply(snapshot)
 
     async def run_fleet(self) -> None:
-        """Follow the manifest, load recipes and ask workers for their health, for ever."""
+        """Follow the operator or the manifest, load recipes and probe workers, for ever."""
         prober = Prober(self.registry, inspect=self.recipes.inspect)
         async with asyncio.TaskGroup() as group:
-            group.create_task(
-                self.manifest.follow(self.apply, interval=self._config.reload_interval)
-            )
+            if self.intake is not None:
+                group.create_task(self.intake.run())
+            else:
+                group.create_task(
+                    self.manifest.follow(self.apply, interval=self._config.reload_interval)
+                )
             group.create_task(self.recipes.load_as_needed())
             group.create_task(prober.run())
+
+    def _intake(self, operator: IntakeConfig) -> Intake:
+        return Intake(
+            operator,
+            apply=self.apply,
+            health=self._health,
+            metrics=self.metrics,
+            clock=time.monotonic,
+            chance=random.random,
+        )
+
+    def _health(self) -> Health:
+        """Return which workers can be used, for the operator."""
+        return {
+            key: {worker.id: worker.is_ready for worker in self.registry.workers(key)}
+            for key in self.registry.counts()
+        }
 
     def _engine(self, endpoint: Endpoint, backend: SGLangBackend) -> SGLangEngine:
         return SGLangEngine(endpoint.address, deadlines=settings_of(backend.spec).deadlines)
@@ -80,7 +104,7 @@ class Router:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()
 
     def _build_app(self) -> Starlette:
-        ops = Ops(self.registry, self.recipes, self.metrics, self.drain)
+        ops = Ops(self.registry, self.recipes, self.metrics, self.drain, self.intake)
         models = Models(self.registry, self.recipes, created=int(time.time()))
         return Starlette(
             routes=[
@@ -130,7 +154,10 @@ class Router:
 
 
 async def serve(
-    config: RouterConfig, *, on_listening: Callable[[str, Callable[[], None]], None]
+    config: RouterConfig,
+    *,
+    on_listening: Callable[[str, Callable[[], None]], None],
+    operator: IntakeConfig | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, or until stopped.
 
@@ -138,14 +165,16 @@ async def serve(
         config: What to serve, and where.
         on_listening: Called once connections are accepted, with ``host:port`` and a function that
             ends serving: running answers are finished first.
+        operator: Who says which backends exist; None reads the manifest instead.
 
     Raises:
         AddressInUseError: The address cannot be listened on.
         ManifestError: The manifest cannot be read at the start.
     """
-    router = Router(config)
-    # A manifest that is wrong from the start ends the process, with its sentence.
-    router.apply(router.manifest.load())
+    router = Router(config, operator)
+    if operator is None:
+        # A manifest that is wrong from the start ends the process, with its sentence.
+        router.apply(router.manifest.load())
     listener = listen(config.host, config.port)
     server = new_server(router.app, router.drain)
     address = address_of(listener)

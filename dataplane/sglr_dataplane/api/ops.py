@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 from prometheus_client import generate_latest
@@ -21,14 +21,33 @@ if TYPE_CHECKING:
     from sglr_dataplane.recipe import Recipes
 
 
+class Synced(Protocol):
+    """A source of backends that knows whether it has a complete list."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether a complete list is in force."""
+        ...
+
+
 class Ops:
     """``/livez``, ``/readyz``, ``/health``, ``/metrics`` and ``/version``."""
 
     def __init__(
-        self, registry: Registry, recipes: Recipes, metrics: RouterMetrics, drain: Drain
+        self,
+        registry: Registry,
+        recipes: Recipes,
+        metrics: RouterMetrics,
+        drain: Drain,
+        intake: Synced | None = None,
     ) -> None:
-        """Answer from these; a router that drains is not ready."""
+        """Answer from these; a router that drains is not ready.
+
+        With an *intake* a router is ready as soon as a complete list is in force, workers or none:
+        a backend that is scaled to zero is woken by the request that finds nobody.
+        """
         self._drain = drain
+        self._intake = intake
         self._registry = registry
         self._recipes = recipes
         self._metrics = metrics
@@ -38,16 +57,21 @@ class Ops:
         return _json({"status": "alive"})
 
     async def readyz(self, _request: Request) -> Response:
-        """Answer 200 when at least one backend can take a request, else 503 with the reasons.
+        """Answer 200 when requests may come, else 503 with the reasons.
+
+        That is with one backend that can take a request, or under an operator with its list.
 
         A router that drains is not ready from the first moment, while it still takes requests.
         """
         backends = self._facts()
         if self._drain.has_begun:
             return _json({"status": "draining", "backends": backends}, 503)
-        ready = any(
-            facts["ready_workers"] and facts["problem"] is None for facts in backends.values()
-        )
+        if self._intake is not None:
+            ready = self._intake.is_synced
+        else:
+            ready = any(
+                facts["ready_workers"] and facts["problem"] is None for facts in backends.values()
+            )
         return _json(
             {"status": "ready" if ready else "not ready", "backends": backends},
             200 if ready else 503,

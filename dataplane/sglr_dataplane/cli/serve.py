@@ -1,4 +1,4 @@
-"""``sglr serve``: the router, in front of the workers of a manifest."""
+"""``sglr serve``: the router, in front of the workers of a manifest or of an operator."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from sglr_dataplane import log
 from sglr_dataplane.api.server import AddressInUseError
 from sglr_dataplane.app import serve
 from sglr_dataplane.config import DrainSettings, Limits, RouterConfig
+from sglr_dataplane.fleet.intake import IntakeConfig
 from sglr_proto.backend import ManifestError
 from sglr_proto.duration import seconds
 
@@ -26,10 +28,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what ``sglr serve`` takes."""
     default = RouterConfig()
-    parser.add_argument(
-        "-f", "--file", required=True, metavar="FILE",
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "-f", "--file", metavar="FILE",
         help="SGLangBackend documents (YAML); reloaded when the file changes",
     )  # fmt: skip
+    source.add_argument(
+        "--operator", metavar="HOST:PORT", help="sglr-operator that pushes backends and workers"
+    )
+    _add_operator_arguments(parser)
     parser.add_argument("--host", default=default.host, help="address to listen on (%(default)s)")
     parser.add_argument(
         "--port", type=int, default=default.port, help="port; 0: any free one (%(default)s)"
@@ -57,12 +64,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-access-log", action="store_true", help="write no line per request")
 
 
+def _add_operator_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("with --operator")
+    for flag, help_text in (
+        ("--operator-ca", "PEM bundle of the operator's certificate; without it there is no TLS"),
+        ("--operator-certificate", "PEM chain that this router shows"),
+        ("--operator-key", "PEM key of that certificate"),
+        ("--operator-token", "bearer token that this router shows, over TLS; read at each connect"),
+        ("--last-known-good", "where the last good list is kept, for starts without an operator"),
+        ("--last-known-good-copy", "a read-only copy of it, such as a mounted ConfigMap"),
+    ):
+        group.add_argument(flag, type=Path, metavar="FILE", help=help_text)
+
+
+def _operator(arguments: argparse.Namespace) -> IntakeConfig | None:
+    """Return how to subscribe; None when a file says what is served."""
+    if arguments.operator is None:
+        return None
+    return IntakeConfig(
+        operator=arguments.operator,
+        router=os.environ.get("POD_NAME", socket.gethostname()),
+        # Without a pod every process counts as a router of its own.
+        pod_uid=os.environ.get("POD_UID", f"{socket.gethostname()}-{os.getpid()}"),
+        file=arguments.last_known_good,
+        mounted=arguments.last_known_good_copy,
+        ca=arguments.operator_ca,
+        certificate=arguments.operator_certificate,
+        key=arguments.operator_key,
+        token=arguments.operator_token,
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; prints one JSON line with the address once it listens."""
     config = RouterConfig(
         host=arguments.host,
         port=arguments.port,
-        manifest=arguments.file,
+        manifest=arguments.file or RouterConfig().manifest,
         cache_dir=arguments.cache_dir,
         log_level=arguments.log_level,
         access_log=not arguments.no_access_log,
@@ -74,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(config, on_listening=_announce))
+            operator = _operator(arguments)
+            runner.run(serve(config, on_listening=_announce, operator=operator))
     except (ManifestError, AddressInUseError) as error:
         print(f"sglr serve: {error}", file=sys.stderr)
         return 2
