@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sglr_dataplane.api.answer import Choice
 from sglr_dataplane.api.schema import ChatRequest
+from sglr_dataplane.output.calls import ToolSignature
 from sglr_dataplane.output.formats import forced
 from sglr_dataplane.output.pipeline import Pipeline
-from sglr_dataplane.output.sink import ToolSignature
 from sglr_dataplane.output.thinking import reasoning_start
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from sglr_dataplane.output.calls import ToolSignature
 from sglr_dataplane.output.collect import Message, collect
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.formats import answer_formats, forced, reasoning_format, tool_format
 from sglr_dataplane.output.replay import STARTS, Chunking, Reader, token_texts
-from sglr_dataplane.output.sink import ToolSignature
 from sglr_dataplane.output.stop import Cut
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sglr_dataplane.output.sink import Calls
+from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.values import STRING, Kinds, json_of, kinds_of_property, quoted
 
 

@@ -13,8 +13,9 @@ from typing import Literal, Protocol
 
 from sglr_dataplane.output.arguments import Arguments
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
+from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.json_text import json_value
-from sglr_dataplane.output.sink import Calls, Sink
+from sglr_dataplane.output.sink import Sink
 from sglr_dataplane.output.source import Markers, MismatchError, Reading, Source
 from sglr_dataplane.output.values import STRING, properties_of
 

@@ -21,7 +21,7 @@ from sglr_dataplane.output.families import (
 )
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.families.llama import bare_json
-from sglr_dataplane.output.machine import Grammar, Opener
+from sglr_dataplane.output.grammar import Grammar, Opener
 
 _FAMILIES = (
     qwen,

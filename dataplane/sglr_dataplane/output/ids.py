@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from sglr_dataplane.output.sink import CallIds
+from sglr_dataplane.output.calls import CallIds
 
 IdStyle = Literal["random", "mistral", "kimi", "named"]
 """``random``: the factory's own. ``mistral``: nine letters or digits, the model's own if it wrote

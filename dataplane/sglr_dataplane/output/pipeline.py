@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sglr_dataplane.job import Chunk, FinishReason, Usage
+from sglr_dataplane.output.calls import Calls, ToolSignature, UnknownTools
 from sglr_dataplane.output.deltas import Delta, Finished
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.formats import grammar
+from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.ids import call_ids
-from sglr_dataplane.output.machine import Machine, Start
-from sglr_dataplane.output.sink import Calls, Sink, ToolSignature, UnknownTools
+from sglr_dataplane.output.machine import Machine
+from sglr_dataplane.output.sink import Sink
 from sglr_dataplane.output.source import Source, TextPiece
 from sglr_dataplane.output.stop import StopMatcher
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sglr_dataplane.job import Chunk, Finish, Usage
+from sglr_dataplane.output.calls import ToolSignature
 from sglr_dataplane.output.deltas import Delta
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
-from sglr_dataplane.output.machine import Start
+from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.pipeline import Pipeline
-from sglr_dataplane.output.sink import ToolSignature
 from sglr_dataplane.output.stop import Cut
 
 Chunking = Callable[[str, frozenset[str]], list[list[Cut]]]

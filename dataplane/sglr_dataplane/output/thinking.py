@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sglr_dataplane.output.families.declare import ReasoningFormat
-from sglr_dataplane.output.machine import Start
+from sglr_dataplane.output.grammar import Start
 
 
 def reasoning_start(prompt_text: str, reasoning_format: ReasoningFormat | None) -> Start:

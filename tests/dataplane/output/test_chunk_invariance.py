@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglr_dataplane.job import Chunk, Finish, Usage
+from sglr_dataplane.output.calls import ToolSignature
 from sglr_dataplane.output.collect import collect
 from sglr_dataplane.output.deltas import CallArguments, CallStart, Finished, Reasoning, Text
 from sglr_dataplane.output.formats import reasoning_format, tool_format, tool_formats
-from sglr_dataplane.output.machine import Start
+from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.pipeline import Pipeline
 from sglr_dataplane.output.replay import (
     Reader,
@@ -22,7 +23,6 @@ from sglr_dataplane.output.replay import (
     by_token,
     one,
 )
-from sglr_dataplane.output.sink import ToolSignature
 from sglr_dataplane.output.stop import Cut
 
 TWO_CALLS = (

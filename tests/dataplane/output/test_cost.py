@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sglr_dataplane.output.calls import ToolSignature
 from sglr_dataplane.output.formats import answer_formats
 from sglr_dataplane.output.replay import Reader
-from sglr_dataplane.output.sink import ToolSignature
 from sglr_dataplane.output.stop import Cut
 
 SHORT, PIECE = 2_000, 40

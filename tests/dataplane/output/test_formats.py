@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sglr_dataplane.output.calls import ToolSignature
 from sglr_dataplane.output.collect import collect
 from sglr_dataplane.output.families.declare import ToolFormat
 from sglr_dataplane.output.formats import (
@@ -15,7 +16,6 @@ from sglr_dataplane.output.formats import (
     tool_formats,
 )
 from sglr_dataplane.output.replay import Reader, by_character, one
-from sglr_dataplane.output.sink import ToolSignature
 
 SEARCH = ToolSignature("search", {"properties": {"query": {"type": "string"}}})
 SGLANG = (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sglr_dataplane.job import Chunk, Finish, Usage
+from sglr_dataplane.output.calls import ToolSignature, UnknownTools
 from sglr_dataplane.output.collect import ToolCall, collect
 from sglr_dataplane.output.deltas import (
     CallArguments,
@@ -17,9 +18,8 @@ from sglr_dataplane.output.deltas import (
     Text,
 )
 from sglr_dataplane.output.formats import reasoning_format, tool_format
-from sglr_dataplane.output.machine import Start
+from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.pipeline import Pipeline
-from sglr_dataplane.output.sink import ToolSignature, UnknownTools
 from sglr_dataplane.output.stop import Cut
 
 EOS, OPEN, CLOSE = 100, 101, 102

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sglr_dataplane.output.formats import reasoning_format
-from sglr_dataplane.output.machine import Start
+from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.thinking import continued_start, reasoning_start
 
 QWEN3 = reasoning_format("qwen3")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sglr_dataplane.output.sink import Calls
+from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.source import Reading, Source
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sglr_dataplane.output.bodies.json_calls import CALL_KEYS, JsonCall, JsonCalls
+from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.json_text import expect_string, json_value
-from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 from sglr_dataplane.output.values import properties_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.json_text import is_json_object, json_string
 from sglr_dataplane.output.notation import JSON, Notation
-from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 
 NAMES = frozenset({"name", "tool_name"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.json_text import expect_string, json_value
-from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 
 

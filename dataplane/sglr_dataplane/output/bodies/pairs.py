@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sglr_dataplane.output.arguments import Arguments
 from sglr_dataplane.output.bodies.headed import NAME
+from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.json_text import json_value
-from sglr_dataplane.output.sink import Calls
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 from sglr_dataplane.output.values import Kinds
 

@@ -7,7 +7,7 @@ from sglr_dataplane.output.bodies.keyed import KeyedCalls
 from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
 from sglr_dataplane.output.families.llama import bare_json
-from sglr_dataplane.output.machine import Opener, Wrapper
+from sglr_dataplane.output.grammar import Opener, Wrapper
 
 _COHERE_TEXT = (
     Wrapper("<|START_RESPONSE|>", "<|END_RESPONSE|>"),

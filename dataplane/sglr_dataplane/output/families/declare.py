@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sglr_dataplane.output.channels import Channels
+from sglr_dataplane.output.grammar import Opener, Wrapper
 from sglr_dataplane.output.ids import IdStyle
-from sglr_dataplane.output.machine import Opener, Wrapper
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sglr_dataplane.output.bodies.braces import BraceCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
-from sglr_dataplane.output.machine import Opener
+from sglr_dataplane.output.grammar import Opener
 
 TOOLS = (
     ToolFormat(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sglr_dataplane.output.bodies.pairs import PairCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
-from sglr_dataplane.output.machine import Opener, Wrapper
+from sglr_dataplane.output.grammar import Opener, Wrapper
 
 _SECTION = PairCalls(
     "</tool_call>",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sglr_dataplane.output.bodies.headed import HeadedCalls
 from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
-from sglr_dataplane.output.machine import Opener, Wrapper
+from sglr_dataplane.output.grammar import Opener, Wrapper
 
 
 def _section(*, begun: bool) -> HeadedCalls:

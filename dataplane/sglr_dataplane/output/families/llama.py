@@ -7,7 +7,7 @@ from typing import Literal
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
 from sglr_dataplane.output.bodies.pythonic import PythonicCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
-from sglr_dataplane.output.machine import Opener
+from sglr_dataplane.output.grammar import Opener
 from sglr_dataplane.output.notation import PYTHON
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sglr_dataplane.output.bodies.headed import HeadedCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
-from sglr_dataplane.output.machine import Opener
+from sglr_dataplane.output.grammar import Opener
 
 _CALLS = HeadedCalls(
     opens=("[TOOL_CALLS]",), ends=("[ARGS]",), id_marker="[CALL_ID]", begun=True, array=True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
-from sglr_dataplane.output.machine import Opener, Wrapper
+from sglr_dataplane.output.grammar import Opener, Wrapper
 
 
 def json_blocks(opens: str, closes: str) -> tuple[Opener, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
-from sglr_dataplane.output.machine import Opener
+from sglr_dataplane.output.grammar import Opener
 
 _FUNCTION = Tag("<function=", "</function>", name="")
 _PARAMETER = Tag("<parameter=", "</parameter>", name="")

@@ -6,7 +6,7 @@ from sglr_dataplane.output.bodies.elements import ElementCalls
 from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
 from sglr_dataplane.output.families.deepseek import BAR
-from sglr_dataplane.output.machine import Opener
+from sglr_dataplane.output.grammar import Opener
 
 _NAMESPACE = "]<]minimax[>["
 _MINICPM = TaggedCalls(Tag("<function", "</function>"), Tag("<param", "</param>"), begun=True)
