@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -15,11 +15,6 @@ from sglr_client.rules import Account, Rules
 from sglr_client.steps import Flow
 
 T = TypeVar("T")
-
-HEALTH_TIMEOUT: Final = 5.0
-"""Seconds a look at ``/health`` may take: it costs a healthy server milliseconds."""
-POLL: Final = 2.0
-"""Seconds between two looks of `wait_for_model`: models load for minutes."""
 
 
 class Asked(Generic[T]):
@@ -70,12 +65,6 @@ def document(call: Call, rules: Rules) -> Asked[dict[str, Any]]:
     return Asked(account, flows.answer(account, decode))
 
 
-def status(call: Call, rules: Rules) -> Asked[int]:
-    """Ask for an answer's status."""
-    account = Account(call, rules)
-    return Asked(account, flows.status(account))
-
-
 def chunks(
     call: Call,
     rules: Rules,
@@ -95,9 +84,3 @@ def chunks(
     )
     account = Account(call, rules)
     return Asked(account, flows.stream(account, new_reader))
-
-
-def reason_not_ready(models: Models, model: str) -> str:
-    """Return why *model* is not ready though the server is up, as a clause; ``""`` if it is."""
-    ids = [entry.id for entry in models.data]
-    return "" if model in ids else f"the server is up and lists {ids}"

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx2
 
-from sglr_client import asked, calls
-from sglr_client.asked import HEALTH_TIMEOUT, POLL, Asked
+from sglr_client import asked, calls, readiness
+from sglr_client.asked import Asked
 from sglr_client.async_stream import AsyncStream
 from sglr_client.async_wire import AsyncWire, walk
-from sglr_client.errors import ClientError, ModelNotReadyError
+from sglr_client.errors import ClientError
 from sglr_client.health import Health
 from sglr_client.in_flight import AsyncInFlight
 from sglr_client.limits import Timeouts
+from sglr_client.readiness import LOOK_TIMEOUT, POLL
 from sglr_client.results import ChatChunk, ChatCompletion, Completion, Embeddings, Models
 from sglr_client.settings import GRACE, Settings, headers_of, rules_of
+from sglr_client.steps import Flow
 from sglr_client.transport import Address, PoolUse, pool_limits, tls_context
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class AsyncClient:
         """What its calls go by: the breaker, the budget, the newest health."""
         limits = self.rules.limits
         transport = http or httpx2.AsyncHTTPTransport(
-            verify=tls_context(settings.get("tls", True)),
+            verify=tls_context(settings.get("tls", True), self._address),
             trust_env=False,
             http2=limits.http2,
             limits=pool_limits(limits),
@@ -197,19 +198,16 @@ class AsyncClient:
 
     async def health(
         self,
-        timeout: float = HEALTH_TIMEOUT,  # noqa: ASYNC109  # its passing is a finding, not an error
+        timeout: float = LOOK_TIMEOUT,  # noqa: ASYNC109  # its passing is a finding, not an error
     ) -> Health:
         """Return what a look at ``/health`` finds, within *timeout* seconds; never raises."""
-        try:
-            return Health.answered(
-                await self._only(asked.status(calls.health(timeout), self.rules.bare()))
-            )
-        except ClientError as error:
-            return Health.unreachable(error)
+        found: Health = await self._first(readiness.health(self.rules, timeout))
+        return found
 
     async def is_model_ready(self, model: str) -> bool:
         """Say whether the server is up and lists *model*: alive alone is not ready."""
-        return not await self._why_not_ready(model, HEALTH_TIMEOUT)
+        ready: bool = await self._first(readiness.is_ready(self.rules, model))
+        return ready
 
     async def wait_for_model(
         self,
@@ -223,16 +221,7 @@ class AsyncClient:
         Raises:
             ModelNotReadyError: It was not after *timeout* seconds; says what was found last.
         """
-        end = time.monotonic() + timeout
-        left = timeout
-        while True:
-            reason = await self._why_not_ready(model, min(left, HEALTH_TIMEOUT))
-            if not reason:
-                return
-            await asyncio.sleep(max(0.0, min(interval, end - time.monotonic())))
-            left = end - time.monotonic()
-            if left <= 0:
-                raise ModelNotReadyError(f"Model {model!r} is not ready: {reason}.")
+        await self._first(readiness.wait(self.rules, model, timeout, interval))
 
     @asynccontextmanager
     async def checking_health(self, every: float = 5.0) -> AsyncGenerator[None]:
@@ -251,8 +240,8 @@ class AsyncClient:
 
     async def _check_health(self, every: float) -> None:
         while True:
-            found = await self.health(min(every, HEALTH_TIMEOUT))
-            self.rules.health.note(found, self.rules.clock() + 2 * every + HEALTH_TIMEOUT)
+            found = await self.health(min(every, LOOK_TIMEOUT))
+            self.rules.health.note(found, self.rules.clock() + 2 * every + LOOK_TIMEOUT)
             await asyncio.sleep(every)
 
     async def _work_off(
@@ -266,16 +255,6 @@ class AsyncClient:
             answers[place] = await self._answer_or_error(call)
             on_progress(len(answers), total)
 
-    async def _why_not_ready(self, model: str, seconds: float) -> str:
-        health = await self.health(seconds)
-        if not health.is_up:
-            return health.reason
-        try:
-            models = await self._only(asked.models(calls.models(seconds), self.rules.bare()))
-        except ClientError as error:
-            return f"/v1/models failed: {str(error).rstrip('.')}"
-        return asked.reason_not_ready(models, model)
-
     async def _answer_or_error(self, call: calls.Call) -> ChatCompletion | ClientError:
         try:
             return await self._only(asked.chat(call, self.rules))
@@ -283,15 +262,19 @@ class AsyncClient:
             return error
 
     async def _only(self, question: Asked[T]) -> T:
-        answers: list[T] = [answer async for answer in self._walk(question)]
-        return answers[0]
+        answer: T = await self._first(question.flow)
+        return answer
 
     def _stream(self, question: Asked[T]) -> AsyncStream[T]:
-        return AsyncStream(question.account, self._walk(question))
+        return AsyncStream(question.account, self._walk(question.flow))
 
-    async def _walk(self, question: Asked[T]) -> AsyncGenerator[Any]:
+    async def _first(self, flow: Flow) -> Any:
+        answers = [answer async for answer in self._walk(flow)]
+        return answers[0]
+
+    async def _walk(self, flow: Flow) -> AsyncGenerator[Any]:
         wire = AsyncWire(self._http, self._address, self.rules.limits, self._pool)
         with self._in_flight:
-            async with aclosing(walk(question.flow, wire)) as answers:
+            async with aclosing(walk(flow, wire)) as answers:
                 async for answer in answers:
                     yield answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -11,15 +10,17 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx2
 
-from sglr_client import asked, calls
-from sglr_client.asked import HEALTH_TIMEOUT, POLL, Asked
+from sglr_client import asked, calls, readiness
+from sglr_client.asked import Asked
 from sglr_client.deadlines import DeadlineTransport
-from sglr_client.errors import ClientError, ModelNotReadyError
+from sglr_client.errors import ClientError
 from sglr_client.health import Health
 from sglr_client.in_flight import InFlight
 from sglr_client.limits import Timeouts
+from sglr_client.readiness import LOOK_TIMEOUT, POLL
 from sglr_client.results import ChatChunk, ChatCompletion, Completion, Embeddings, Models
 from sglr_client.settings import GRACE, Settings, headers_of, rules_of
+from sglr_client.steps import Flow
 from sglr_client.stream import Stream
 from sglr_client.transport import Address, PoolUse, pool_limits, tls_context
 from sglr_client.wire import Wire, walk
@@ -53,7 +54,9 @@ class Client:
         """What its calls go by: the breaker, the budget, the newest health."""
         limits = self.rules.limits
         transport = http or DeadlineTransport(
-            tls_context(settings.get("tls", True)), pool_limits(limits), http2=limits.http2
+            tls_context(settings.get("tls", True), self._address),
+            pool_limits(limits),
+            http2=limits.http2,
         )
         self._http = httpx2.Client(transport=transport, headers=headers_of(settings))
         self._pool = PoolUse(
@@ -189,18 +192,15 @@ class Client:
                 on_progress(done, len(batch))
             return [future.result() for future in futures]
 
-    def health(self, timeout: float = HEALTH_TIMEOUT) -> Health:
+    def health(self, timeout: float = LOOK_TIMEOUT) -> Health:
         """Return what a look at ``/health`` finds, within *timeout* seconds; never raises."""
-        try:
-            return Health.answered(
-                self._only(asked.status(calls.health(timeout), self.rules.bare()))
-            )
-        except ClientError as error:
-            return Health.unreachable(error)
+        found: Health = self._first(readiness.health(self.rules, timeout))
+        return found
 
     def is_model_ready(self, model: str) -> bool:
         """Say whether the server is up and lists *model*: alive alone is not ready."""
-        return not self._why_not_ready(model, HEALTH_TIMEOUT)
+        ready: bool = self._first(readiness.is_ready(self.rules, model))
+        return ready
 
     def wait_for_model(self, model: str, timeout: float, *, interval: float = POLL) -> None:
         """Return when *model* is ready; look every *interval* seconds.
@@ -208,16 +208,7 @@ class Client:
         Raises:
             ModelNotReadyError: It was not after *timeout* seconds; says what was found last.
         """
-        end = time.monotonic() + timeout
-        left = timeout
-        while True:
-            reason = self._why_not_ready(model, min(left, HEALTH_TIMEOUT))
-            if not reason:
-                return
-            time.sleep(max(0.0, min(interval, end - time.monotonic())))
-            left = end - time.monotonic()
-            if left <= 0:
-                raise ModelNotReadyError(f"Model {model!r} is not ready: {reason}.")
+        self._first(readiness.wait(self.rules, model, timeout, interval))
 
     @contextmanager
     def checking_health(self, every: float = 5.0) -> Generator[None]:
@@ -240,20 +231,10 @@ class Client:
 
     def _check_health(self, every: float, stopped: threading.Event) -> None:
         while True:
-            found = self.health(min(every, HEALTH_TIMEOUT))
-            self.rules.health.note(found, self.rules.clock() + 2 * every + HEALTH_TIMEOUT)
+            found = self.health(min(every, LOOK_TIMEOUT))
+            self.rules.health.note(found, self.rules.clock() + 2 * every + LOOK_TIMEOUT)
             if stopped.wait(every):
                 return
-
-    def _why_not_ready(self, model: str, timeout: float) -> str:
-        health = self.health(timeout)
-        if not health.is_up:
-            return health.reason
-        try:
-            models = self._only(asked.models(calls.models(timeout), self.rules.bare()))
-        except ClientError as error:
-            return f"/v1/models failed: {str(error).rstrip('.')}"
-        return asked.reason_not_ready(models, model)
 
     def _answer_or_error(self, call: calls.Call) -> ChatCompletion | ClientError:
         try:
@@ -262,14 +243,17 @@ class Client:
             return error
 
     def _only(self, question: Asked[T]) -> T:
-        answer: T
-        (answer,) = self._walk(question)
+        answer: T = self._first(question.flow)
         return answer
 
     def _stream(self, question: Asked[T]) -> Stream[T]:
-        return Stream(question.account, self._walk(question))
+        return Stream(question.account, self._walk(question.flow))
 
-    def _walk(self, question: Asked[T]) -> Generator[Any]:
+    def _first(self, flow: Flow) -> Any:
+        (answer,) = self._walk(flow)
+        return answer
+
+    def _walk(self, flow: Flow) -> Generator[Any]:
         wire = Wire(self._http, self._address, self.rules.limits, self._pool)
         with self._in_flight:
-            yield from walk(question.flow, wire)
+            yield from walk(flow, wire)

@@ -5,7 +5,7 @@ Generators of steps, see `sglr_client.steps`: the blocking and the asyncio clien
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from sglr_client.reading import ChunkReader, unexpected_answer
 from sglr_client.results import Result
 from sglr_client.retry import retry_after
 from sglr_client.rules import Account
-from sglr_client.steps import Emit, Flow, Head, Read, Send, Sleep
+from sglr_client.steps import Emit, Flow, Head, Read, Send, Sleep, Step
 
 _ERROR_BODY: Final = 64 * 1024
 """Bytes of an error's body that are kept; no server explains itself at more length."""
@@ -40,14 +40,6 @@ def answer(account: Account, decode: Callable[[bytes], Any]) -> Flow:
 def stream(account: Account, new_reader: Callable[[], ChunkReader]) -> Flow:
     """Emit the chunks of the call's stream."""
     return _call(account, lambda: _stream_once(account, new_reader()))
-
-
-def status(account: Account) -> Flow:
-    """Emit the answer's status, whatever it is."""
-    account.begin()
-    head: Head = yield Send(account.call, account.timeouts, account.left())
-    yield from _drain()
-    yield Emit(head.status)
 
 
 def _call(account: Account, attempt: Callable[[], Flow]) -> Flow:
@@ -94,12 +86,26 @@ def _judged(account: Account, attempt: Flow) -> Flow:
             permit.end(outcome, account.rules.clock())
 
 
-def _answer_once(account: Account, decode: Callable[[bytes], Any]) -> Flow:
+def whole(account: Account, decode: Callable[[bytes], Any]) -> Generator[Step, Any, Any]:
+    """Return the call's whole answer, decoded, after one attempt."""
     head: Head = yield Send(account.call, account.timeouts, account.left())
     yield from _accepted(account, head)
     body = bytearray()
     yield from _body(account, body, account.rules.limits.answer)
-    yield Emit(_decoded(account, head, bytes(body), decode))
+    return _decoded(account, head, bytes(body), decode)
+
+
+def drain() -> Flow:
+    """Read to the body's end, so that the connection can be used again; not for long."""
+    try:
+        while (yield Read(_DRAIN)):
+            pass
+    except ClientError:
+        return
+
+
+def _answer_once(account: Account, decode: Callable[[bytes], Any]) -> Flow:
+    yield Emit((yield from whole(account, decode)))
 
 
 def _stream_once(account: Account, reader: ChunkReader) -> Flow:
@@ -123,7 +129,7 @@ def _stream_once(account: Account, reader: ChunkReader) -> Flow:
             yield Emit(item)
         if not part:
             return
-    yield from _drain()
+    yield from drain()
 
 
 def _accepted(account: Account, head: Head) -> Flow:
@@ -159,15 +165,6 @@ def _body(account: Account, body: bytearray, limit: int, *, cut: bool = False) -
         body += part
     if not cut:
         raise InvalidAnswerError(f"The answer is longer than the limit of {limit} bytes.")
-
-
-def _drain() -> Flow:
-    """Read to the body's end, so that the connection can be used again; not for long."""
-    try:
-        while (yield Read(_DRAIN)):
-            pass
-    except ClientError:
-        return
 
 
 def _decoded(account: Account, head: Head, body: bytes, decode: Callable[[bytes], Any]) -> Any:

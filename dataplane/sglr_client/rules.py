@@ -12,7 +12,7 @@ from sglr_client.calls import Call
 from sglr_client.errors import BreakerOpenError, ClientError, DeadlineError, UnhealthyError
 from sglr_client.health import HealthRecord
 from sglr_client.limits import Limits, Timeouts
-from sglr_client.metrics import CallReport, MetricsSink, NullSink
+from sglr_client.metrics import CallReport, MetricsSink
 from sglr_client.reading import ChunkReader
 from sglr_client.results import Usage
 from sglr_client.retry import Attempts, RetryBudget, RetryPolicy
@@ -40,23 +40,6 @@ class Rules:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
-
-    def bare(self) -> Rules:
-        """Return rules for questions about the host itself: one attempt, no breaker, no gate."""
-        policy = RetryPolicy(attempts=1)
-        return Rules(
-            self.host,
-            self.limits,
-            self.timeouts,
-            policy,
-            RetryBudget(policy),
-            None,
-            HealthRecord(),
-            NullSink(),
-            self.clock,
-            self.wall,
-            self.chance,
-        )
 
 
 class Account:

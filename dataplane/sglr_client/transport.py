@@ -73,10 +73,13 @@ def default_headers(api_key: str | None, headers: Mapping[str, str] | None) -> d
     return {**ours, **{name.lower(): value for name, value in (headers or {}).items()}}
 
 
-def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Return the context that *tls* stands for."""
+def tls_context(tls: Tls, address: Address) -> ssl.SSLContext:
+    """Return the context that *tls* stands for, for connections to *address*."""
     if isinstance(tls, ssl.SSLContext):
         return tls
+    if address.root.startswith("http:"):
+        # Never used; it trusts nobody. Reading the system's authorities takes tens of milliseconds.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context = ssl.create_default_context()
     if not tls:
         context.check_hostname = False
@@ -101,7 +104,7 @@ def request_of(send: Send, address: Address, headers: Mapping[str, str]) -> http
     if call.body is not None:
         merged["content-type"] = "application/json"
     waits = {
-        "pool": send.seconds,
+        "pool": None if send.seconds is None else send.seconds * _POOL_SHARE,
         "connect": _shorter(timeouts.handshake, send.seconds),
         "write": send.seconds,
         "read": _shorter(timeouts.headers, send.seconds) if call.stream else send.seconds,
@@ -184,6 +187,9 @@ def _shorter(one: float | None, other: float | None) -> float | None:
     return min(bounds) if bounds else None
 
 
+_POOL_SHARE: Final = 0.9
+"""Of a call's time, to wait for a connection to be free. Later there would be no time left for an
+answer, and the error would not say what was missing."""
 _TLS_ERRORS: Final = (ssl.SSLError, ssl.CertificateError)
 
 

@@ -299,6 +299,8 @@ async def test_a_full_pool_says_so(open_door: Any, mock_server: MockServer) -> N
     error = await failure_of(door, timeout=0.1)
 
     assert isinstance(error, DeadlineError)
+    assert error.phase == "pool"
+    assert "All 1 connections" in str(error)
     await first
 
 
