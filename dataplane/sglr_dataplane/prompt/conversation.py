@@ -101,3 +101,6 @@ class Prompt:
     text: str
     continuation: str = ""
     """The beginning of the answer, encoded apart from *text* and appended to its ids."""
+    typed: tuple[int, ...] = ()
+    """Where in *text* a letter comes from the request, not from the template or the assistant, and
+    could begin a control token; empty when control tokens count wherever they stand."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -87,18 +88,30 @@ class ChatTemplate:
         path: Path,
         *,
         model: str = "",
+        text: str | None = None,
+        name: str | None = None,
         limits: RenderLimits | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> ChatTemplate:
         """Return the template of the model in directory *path*; one that refuses if it has none.
 
+        Args:
+            path: Holds the special tokens, and the templates unless *text* is given.
+            model: The name that refusals give.
+            text: A template to use instead of the directory's.
+            name: Which of several named templates to use; None: the usual ones.
+            limits: What one rendering may cost.
+            now: The local time, for ``strftime_now``.
+
         Raises:
-            BrokenTemplateError: A file is no JSON, or no template.
+            BrokenTemplateError: A file is no JSON, or no template, or there is none of that name.
         """
         try:
-            files: TemplateFiles = template_files(path)
+            files: TemplateFiles = template_files(path, name=name)
         except ValueError as error:
             raise BrokenTemplateError(str(error)) from error
+        if text is not None:
+            files = replace(files, text=text, tool_text=None)
         return cls(
             files.text,
             tool_text=files.tool_text,

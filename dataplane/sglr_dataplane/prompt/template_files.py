@@ -32,14 +32,20 @@ class TemplateFiles:
     special_tokens: Mapping[str, str]
 
 
-def template_files(path: Path) -> TemplateFiles:
+def template_files(path: Path, *, name: str | None = None) -> TemplateFiles:
     """Return the template and special tokens in directory *path*.
 
     ``chat_template.jinja`` comes before the key of ``tokenizer_config.json``, which holds one
     template or a list of named ones; ``chat_template.json`` is the last resort.
 
+    Args:
+        path: A model's directory.
+        name: One of the named templates, for every request; None: ``default``, and ``tool_use``
+            for requests with tools.
+
     Raises:
-        ValueError: A file is not UTF-8, not JSON, or not of the shape it should have.
+        ValueError: A file is not UTF-8, not JSON, or not of the shape it should have; or no
+            template has that name.
     """
     config = _json_object(path / "tokenizer_config.json")
     templates = {
@@ -53,7 +59,12 @@ def template_files(path: Path) -> TemplateFiles:
         legacy = path / "chat_template.json"
         templates = _of_config(_json_object(legacy).get("chat_template"), legacy)
     tokens = {**_tokens(_json_object(path / "special_tokens_map.json")), **_tokens(config)}
-    return TemplateFiles(templates.get("default"), templates.get("tool_use"), tokens)
+    if name is None:
+        return TemplateFiles(templates.get("default"), templates.get("tool_use"), tokens)
+    if name not in templates:
+        there = ", ".join(map(repr, sorted(templates))) or "none at all"
+        raise ValueError(f"No chat template is named {name!r}; there are: {there}.")
+    return TemplateFiles(templates[name], None, tokens)
 
 
 def _json_object(path: Path) -> dict[str, Any]:

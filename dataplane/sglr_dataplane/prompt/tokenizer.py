@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +40,9 @@ class Tokenizer:
     encoder_reason: str
     """Why this encoder was chosen, in one clause."""
     max_characters: int
+    controls: LiteralSearch
+    """Finds control tokens in a text."""
     _encoder: Encoder
-    _controls: LiteralSearch
 
     @classmethod
     def from_dir(
@@ -71,8 +73,8 @@ class Tokenizer:
             special_tokens=MappingProxyType(_special_tokens(directory)),
             encoder_reason=reason,
             max_characters=max_characters,
+            controls=LiteralSearch(vocabulary.added[i] for i in vocabulary.control),
             _encoder=encoder,
-            _controls=LiteralSearch(vocabulary.added[i] for i in vocabulary.control),
         )
 
     def __repr__(self) -> str:
@@ -148,19 +150,44 @@ class Tokenizer:
         text = "".join(part for part, _ in segments)
         self._check_length(text)
         allowed = list(self._allowed_controls(segments))
-        if allowed == list(self._controls.spans(text)):
+        if allowed == list(self.controls.spans(text)):
             return self._guarded(self._encoder.encode, text)
         ids: list[int] = []
         marked_from = section_from = 0
         for start, end in (*allowed, (len(text), len(text))):
             section = text[section_from:start]
-            if any(self._controls.spans(section)):
+            if any(self.controls.spans(section)):
                 ids += self._guarded(self._encoder.encode, text[marked_from:section_from])
                 ids += self._guarded(self._encoder.encode_plain, section)
                 marked_from = start
             section_from = end
         ids += self._guarded(self._encoder.encode, text[marked_from:])
         return tuple(ids)
+
+    def encode_typed(self, text: str, typed: Sequence[int]) -> tuple[int, ...]:
+        """Return the token ids of *text*; control tokens that begin where somebody typed are text.
+
+        Args:
+            text: A rendered prompt.
+            typed: Offsets of letters, rising.
+
+        Raises:
+            ContextLengthExceededError, InvalidRequestError: As ``encode``.
+        """
+        self._check_length(text)
+        disallowed: list[int] = []
+        for start, end in self.controls.spans(text):
+            at = bisect_left(typed, start)
+            if at < len(typed) and typed[at] == start:
+                disallowed += typed[at : bisect_left(typed, end)]
+        if not disallowed:
+            return self._guarded(self._encoder.encode, text)
+        segments: list[Segment] = []
+        done = 0
+        for offset in disallowed:
+            segments += [(text[done:offset], True), (text[offset], False)]
+            done = offset + 1
+        return self.encode_segments([*segments, (text[done:], True)])
 
     def _allowed_controls(self, segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
         """Yield where control tokens stand that begin and end in segments that allow them."""
@@ -170,7 +197,7 @@ class Tokenizer:
             if allows:
                 stretch += part
                 continue
-            yield from ((offset + a, offset + b) for a, b in self._controls.spans(stretch))
+            yield from ((offset + a, offset + b) for a, b in self.controls.spans(stretch))
             offset += len(stretch) + len(part)
             stretch = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -95,9 +96,25 @@ def tokenizer_json(directory: Path) -> bytes:
         return _encoded(_from_merges(directory))
     if (directory / TIKTOKEN).exists():
         return _encoded(_from_tiktoken(directory))
-    raise TokenizerLoadError(
-        f"The tokenizer's directory has no {FILE}, and neither {TEKKEN}, {VOCAB} nor {TIKTOKEN}."
-    )
+    raise _nothing_there()
+
+
+def sources_digest(directory: Path) -> str:
+    """Return the SHA-256 of the files that ``tokenizer_json`` reads, in hexadecimal.
+
+    Directories with equal digests have equal vocabularies, whatever else they hold.
+
+    Raises:
+        TokenizerLoadError: None of the files is there, or one cannot be read.
+    """
+    digest = hashlib.sha256()
+    for first, *others in ((FILE,), (TEKKEN,), (VOCAB, MERGES, SETTINGS), (TIKTOKEN, SETTINGS)):
+        if (directory / first).exists():
+            for name in (first, *(name for name in others if (directory / name).exists())):
+                content = _read(directory, name)
+                digest.update(f"{name} {len(content)}\0".encode() + content)
+            return digest.hexdigest()
+    raise _nothing_there()
 
 
 def tekken(source: _Tekken) -> dict[str, Any]:
@@ -197,4 +214,10 @@ def _unknown_class(file: str, name: str, expected: str) -> TokenizerLoadError:
     return TokenizerLoadError(
         f"{file} alone does not say how text is cut into words, and the tokenizer_class {name!r} "
         f"in {SETTINGS} is not one that is known: expected {expected}."
+    )
+
+
+def _nothing_there() -> TokenizerLoadError:
+    return TokenizerLoadError(
+        f"The tokenizer's directory has no {FILE}, and neither {TEKKEN}, {VOCAB} nor {TIKTOKEN}."
     )

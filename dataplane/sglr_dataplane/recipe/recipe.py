@@ -1,0 +1,113 @@
+"""The recipe of one model, and the prompts that are made by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
+from sglr_dataplane.output.thinking import reasoning_start
+from sglr_dataplane.prompt.conversation import Conversation
+from sglr_dataplane.prompt.ranges import integer_in
+from sglr_dataplane.prompt.rendering import rendered
+from sglr_dataplane.prompt.template import ChatTemplate
+from sglr_dataplane.prompt.tokenizer import Tokenizer
+from sglr_dataplane.vocab import Vocabulary
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptIds:
+    """A rendered prompt, as text and as the ids that the worker gets."""
+
+    text: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What the model of one backend needs: template, tokenizer, and how it writes its answers."""
+
+    backend_key: str
+    source: str
+    """Where the tokenizer came from, for people."""
+    template: ChatTemplate
+    tokenizer: Tokenizer
+    typed_controls_are_text: bool
+    """Whether control tokens that a request spells are encoded as the letters they are."""
+    tool_format: ToolFormat | None
+    reasoning_format: ReasoningFormat | None
+    formats_reason: str
+    """Why these formats were chosen, in one clause."""
+    added_tokens: frozenset[str]
+    """Texts of the tokenizer's added tokens."""
+    ends: frozenset[int]
+    """Ids of the tokens that end an answer and are no part of it."""
+    threads: Executor
+    """Where long prompts are made: as many at a time as it has threads."""
+
+    @property
+    def model(self) -> str:
+        """The name the backend gives its model."""
+        return self.template.model
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens of the model, by id."""
+        return self.tokenizer.vocabulary
+
+    def thinks_after(self, prompt: PromptIds) -> bool:
+        """Return whether the answer to *prompt* begins inside reasoning."""
+        return reasoning_start(prompt.text, self.reasoning_format) == "inside"
+
+    async def prompt(self, conversation: Conversation, size: int) -> PromptIds:
+        """Return the prompt of *conversation*, in a thread when it may take a millisecond or more.
+
+        Args:
+            conversation: What the client sent.
+            size: Bytes of the request's body: no prompt is much longer than that.
+
+        Raises:
+            InvalidRequestError: The template or the tokenizer refuses it.
+        """
+        return await self._made(lambda: self._prompt(conversation), size)
+
+    async def completion_prompt(
+        self, prompt: str | tuple[int, ...], param: str, size: int
+    ) -> PromptIds:
+        """Return *prompt*, text or ids, as it goes to a worker; in a thread when it is long.
+
+        Args:
+            prompt: Text, which gets the tokens that the model wants around a text; or ids.
+            param: What a refusal names.
+            size: Bytes of the request's body.
+
+        Raises:
+            InvalidRequestError: An id is none of the vocabulary, or the tokenizer refuses it.
+        """
+        return await self._made(lambda: self._completion_prompt(prompt, param), size)
+
+    async def _made(self, make: Callable[[], _T], size: int) -> _T:
+        if size <= self.tokenizer.encode_in_thread_above:
+            return make()
+        return await asyncio.get_running_loop().run_in_executor(self.threads, make)
+
+    def _completion_prompt(self, prompt: str | tuple[int, ...], param: str) -> PromptIds:
+        if isinstance(prompt, str):
+            return PromptIds(prompt, self.tokenizer.encode_completion(prompt))
+        last = self.vocabulary.size - 1
+        for at, token_id in enumerate(prompt):
+            integer_in(token_id, f"{param}[{at}]", 0, last)
+        return PromptIds(self.vocabulary.decode(prompt, self.vocabulary.special), prompt)
+
+    def _prompt(self, conversation: Conversation) -> PromptIds:
+        controls = self.tokenizer.controls if self.typed_controls_are_text else None
+        prompt = rendered(conversation, self.template, controls)
+        ids = self.tokenizer.encode_typed(prompt.text, prompt.typed)
+        if prompt.continuation:
+            ids += self.tokenizer.encode(prompt.continuation)
+        return PromptIds(prompt.text + prompt.continuation, ids)

@@ -1,0 +1,249 @@
+"""The recipes of every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sglr_dataplane.errors import (
+    InvalidRequestError,
+    TokenizerUnavailableError,
+    UnknownModelError,
+)
+from sglr_dataplane.prompt.template import BrokenTemplateError
+from sglr_dataplane.recipe.loading import load_recipe
+from sglr_dataplane.recipe.recipe import Recipe
+from sglr_dataplane.recipe.sources import Folder, named_folder
+from sglr_dataplane.recipe.worker_bundles import WorkerBundles
+from sglr_dataplane.vocab import TokenizerLoadError
+from sglr_proto.backend import SGLangBackend
+from sglr_proto.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from sglr_dataplane.fleet.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 30.0
+"""Seconds between two tries to load a recipe: a volume may be mounted, or filled, later."""
+_LOADS_AT_ONCE: Final = 2
+"""Recipes loaded at the same time: a comparison of encoders takes a core and 500 MB."""
+_FEWEST_THREADS: Final = 2
+"""For prompts: one that takes seconds must not hold up every other on a machine with one core."""
+
+
+class Recipes:
+    """The recipes of every backend: loads them when a snapshot needs them, keeps what is unchanged.
+
+    Nothing is loaded during a request; a backend whose recipe is missing says so, and the others
+    serve.
+    """
+
+    def __init__(self, cache_dir: str | None, *, max_prompt_chars: int) -> None:
+        """Start empty.
+
+        Args:
+            cache_dir: Where comparisons of encoders and workers' tokenizers are kept; None: no
+                encoders are compared, and tokenizers are kept for this process alone.
+            max_prompt_chars: Longer prompts are refused.
+        """
+        self._cache_dir = Path(cache_dir) if cache_dir is not None else None
+        self._max_prompt_chars = max_prompt_chars
+        self._wanted: dict[str, SGLangBackend] = {}
+        self._keys: dict[str, str] = {}
+        self._loaded: dict[str, tuple[SGLangBackend, Recipe]] = {}
+        self._problems: dict[str, str] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        """One for each backend that somebody is loading for."""
+        self._changed = asyncio.Event()
+        self._loads = asyncio.Semaphore(_LOADS_AT_ONCE)
+        self._threads = ThreadPoolExecutor(
+            max(len(os.sched_getaffinity(0)), _FEWEST_THREADS), thread_name_prefix="prompt"
+        )
+        bundles = self._cache_dir / "tokenizers" if self._cache_dir is not None else None
+        self._bundles = WorkerBundles(bundles, self._adopted)
+
+    def __repr__(self) -> str:
+        return f"<Recipes loaded={sorted(self._loaded)} problems={self._problems}>"
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """Want the recipes of *snapshot*'s backends, and no others."""
+        backends = [each.backend for each in snapshot.backends]
+        self._wanted = {backend.key: backend for backend in backends}
+        self._keys = {}
+        for backend in backends:
+            for name in backend.spec.model.names:
+                self._keys.setdefault(name, backend.key)
+        self._loaded = {
+            key: (backend, recipe)
+            for key, (backend, recipe) in self._loaded.items()
+            if key in self._wanted and _needs_same(backend, self._wanted[key])
+        }
+        self._problems = {k: v for k, v in self._problems.items() if k in self._wanted}
+        self._changed.set()
+        for wake in self._wakes.values():
+            wake.set()
+
+    async def inspect(self, worker: Worker, again: bool) -> str | None:  # noqa: FBT001  # the prober's
+        """Return why *worker* is not to be used; None when it is. For the prober.
+
+        Raises:
+            RouterError: Its backend needs its tokenizer, and it did not send one that can be used.
+        """
+        backend = self._wanted.get(worker.backend_key)
+        if backend is None or not backend.spec.tokenizer.is_from_worker:
+            self._bundles.forget(worker.backend_key)
+            return None
+        return await self._bundles.inspect(worker, again=again)
+
+    def find(self, model: str | None) -> Recipe:
+        """Return the recipe that serves the name or alias *model*; None: the only one there is.
+
+        Raises:
+            InvalidRequestError: None is named, and there are several.
+            UnknownModelError: No backend has that name.
+            TokenizerUnavailableError: Its recipe is not loaded (yet).
+        """
+        if model is None:
+            model = self._only_model()
+        key = self._keys.get(model)
+        if key is None:
+            raise UnknownModelError(
+                f"The model {model!r} does not exist here; GET /v1/models lists those that do.",
+                param="model",
+            )
+        if key not in self._loaded:
+            raise TokenizerUnavailableError(
+                f"The tokenizer of model {model!r} is not loaded yet."
+                if key not in self._problems
+                else f"The tokenizer of model {model!r} cannot be loaded; the router's log and "
+                "/readyz have the reason."
+            )
+        return self._loaded[key][1]
+
+    def get(self, backend_key: str) -> Recipe | None:
+        """Return the recipe of *backend_key*; None while there is none."""
+        loaded = self._loaded.get(backend_key)
+        return loaded[1] if loaded is not None else None
+
+    def problem(self, backend_key: str) -> str | None:
+        """Return why *backend_key* has no recipe; None when it has one."""
+        if backend_key in self._loaded:
+            return None
+        return self._problems.get(backend_key, "its tokenizer is being loaded")
+
+    async def load_as_needed(self) -> None:
+        """Load what is wanted and missing, for ever, each backend's for itself."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._changed.clear()
+                    for key in self._missing().keys() - self._wakes.keys():
+                        self._wakes[key] = asyncio.Event()
+                        group.create_task(self._load_until_there(key))
+                    await self._changed.wait()
+        finally:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _only_model(self) -> str:
+        names = [backend.spec.model.name for backend in self._wanted.values()]
+        if len(names) != 1:
+            raise InvalidRequestError(
+                "Missing required parameter: 'model'; this router serves several, and GET /v1/models"
+                " lists them.",
+                param="model",
+                code="missing_required_parameter",
+            )
+        return names[0]
+
+    def _missing(self) -> Mapping[str, SGLangBackend]:
+        return {key: backend for key, backend in self._wanted.items() if key not in self._loaded}
+
+    def _adopted(self, backend_key: str) -> None:
+        """Load anew, because the workers of *backend_key* have another tokenizer than before."""
+        self._loaded.pop(backend_key, None)
+        self._changed.set()
+        if backend_key in self._wakes:
+            self._wakes[backend_key].set()
+
+    async def _load_until_there(self, key: str) -> None:
+        """Load the recipe of *key*, ever more rarely while that fails, as long as it is wanted."""
+        wake, pause = self._wakes[key], _FIRST_RETRY
+        try:
+            while (backend := self._missing().get(key)) is not None:
+                wake.clear()
+                await self._load(key, backend)
+                if key not in self._missing():
+                    return
+                try:
+                    async with asyncio.timeout(pause):
+                        await wake.wait()
+                    pause = _FIRST_RETRY
+                except TimeoutError:
+                    pause = min(pause * 2, _LAST_RETRY)
+        finally:
+            del self._wakes[key]
+
+    async def _load(self, key: str, backend: SGLangBackend) -> None:
+        from_worker = backend.spec.tokenizer.is_from_worker
+        folder = self._bundles.folder(key) if from_worker else None
+        if from_worker and folder is None:
+            self._failed(key, "no worker has sent its tokenizer yet")
+            return
+        try:
+            async with self._loads:
+                recipe = await asyncio.to_thread(self._load_now, backend, folder)
+        except (TokenizerLoadError, BrokenTemplateError) as error:
+            self._failed(key, str(error))
+            return
+        wanted = self._wanted.get(key)
+        if wanted is None or not _needs_same(backend, wanted):
+            return  # the backend changed while its recipe was loading
+        if from_worker and self._bundles.folder(key) != folder:
+            return  # its workers did
+        self._problems.pop(key, None)
+        self._loaded[key] = (backend, recipe)
+        _report(recipe)
+
+    def _load_now(self, backend: SGLangBackend, folder: Folder | None) -> Recipe:
+        return load_recipe(
+            backend,
+            folder or named_folder(backend),
+            threads=self._threads,
+            cache_dir=self._cache_dir,
+            max_prompt_chars=self._max_prompt_chars,
+        )
+
+    def _failed(self, key: str, problem: str) -> None:
+        if key in self._wanted and self._problems.get(key) != problem:
+            logger.warning("recipe unavailable", extra={"backend": key, "reason": problem})
+            self._problems[key] = problem
+
+
+def _report(recipe: Recipe) -> None:
+    logger.info(
+        "recipe loaded",
+        extra={
+            "backend": recipe.backend_key,
+            "source": recipe.source,
+            "encoder": recipe.tokenizer.encoder_name,
+            "encoder_reason": recipe.tokenizer.encoder_reason,
+            "tool_format": recipe.tool_format and recipe.tool_format.name,
+            "reasoning_format": recipe.reasoning_format and recipe.reasoning_format.name,
+            "formats_reason": recipe.formats_reason,
+        },
+    )
+
+
+def _needs_same(one: SGLangBackend, other: SGLangBackend) -> bool:
+    """Return whether two versions of a backend need the same recipe."""
+    return (one.spec.tokenizer, one.spec.model.name) == (
+        other.spec.tokenizer,
+        other.spec.model.name,
+    )
