@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from support.kube_objects import a_document
 from support.kube_real import SYSTEM, RealCluster, condition, eventually
 from support.push import routing
+from support.router_process import MODEL, answers, worker_and_router
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -212,3 +214,22 @@ async def test_a_router_shows_a_token_that_the_apiserver_vouches_for(
         assert await review(other) is not None
         assert "does not know" in (await review("nonsense") or "")
     assert json.dumps(account)
+
+
+async def test_a_chat_walks_from_kubectl_to_a_worker_through_a_router_process(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    """The pod's address and the Service's port are a simulated worker's; a client is answered."""
+    namespace, port = cluster.namespace(), a_port()
+    with cluster.operator("chat", port):
+        async with worker_and_router(port, tmp_path, f"{namespace}-chat") as (worker, url):
+            cluster.workers(namespace, "qwen", "127.0.0.1", port=worker)
+            cluster.apply(backend(namespace, tokenizer={"path": str(MODEL)}))
+            found = await answers(url, f"{namespace}-chat", within=60)
+            assert found["choices"][0]["message"]["role"] == "assistant"
+
+            await within(lambda: ready(cluster, namespace), what="Ready")
+            await within(
+                lambda: cluster.get("sglb", "chat", namespace)["status"]["workers"]["healthy"] == 1,
+                what="the worker's health is told",
+            )

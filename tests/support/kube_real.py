@@ -145,10 +145,10 @@ class RealCluster:
         self.kubectl("create", "namespace", name)
         return name
 
-    def workers(self, namespace: str, name: str, *ips: str) -> None:
+    def workers(self, namespace: str, name: str, *ips: str, port: int = 30000) -> None:
         """Create a Service and ready pods at *ips*; the real controller makes slices of them."""
         labels = {"app": name}
-        ports = [{"name": "grpc", "port": 30000}]
+        ports = [{"name": "grpc", "port": port}]
         self.apply(
             {
                 "apiVersion": "v1",
