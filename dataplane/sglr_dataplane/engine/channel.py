@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections import deque
@@ -191,8 +190,7 @@ class Channel:
         self.is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._connecting
+            await asyncio.wait({self._connecting})
         self._refuse(self._take_waiting(), "The channel is closed.")
         for link in [*self._links, *self._draining]:
             link.close()

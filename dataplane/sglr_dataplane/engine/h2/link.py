@@ -29,12 +29,15 @@ class Keepalive:
 
     interval: float = 300.0
     """Silence after which a PING is sent, while calls run. gRPC's servers close a connection that
-    pings more often than every 300 s unless told otherwise; SGLang's allows 10 s, so 20 s are
-    right for workers known to be SGLang."""
+    pings more often than every 300 s unless told otherwise."""
     timeout: float = 20.0
     """For the answer to a PING, and for the kernel's: unacknowledged data ends the connection after
     it (TCP_USER_TIMEOUT), and so do unanswered TCP keepalive probes, which no gRPC server counts,
     after as long again."""
+
+
+SGLANG_KEEPALIVE: Final = Keepalive(interval=20.0)
+"""For workers known to be SGLang: their servers allow a ping every 10 s."""
 
 
 class Link(asyncio.Protocol):
