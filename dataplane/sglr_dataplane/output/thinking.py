@@ -20,9 +20,9 @@ def reasoning_start(prompt_text: str, reasoning_format: ReasoningFormat | None) 
     if reasoning_format is None:
         return "off"
     tail = prompt_text.rstrip()
-    if tail.endswith(reasoning_format.opens):
+    if tail.endswith(tuple(marker.rstrip() for marker in reasoning_format.opens)):
         return "inside"
-    if tail.endswith(reasoning_format.closes):
+    if tail.endswith(tuple(marker.rstrip() for marker in reasoning_format.closes)):
         return "off"
     return "inside" if reasoning_format.always else "outside"
 

@@ -32,6 +32,14 @@ def test_a_model_that_always_thinks_starts_inside_without_a_marker() -> None:
     assert reasoning_start("<|Assistant|><think>\n\n</think>", R1) == "off"
 
 
+def test_a_marker_that_ends_in_a_line_break_is_found_at_the_prompts_end() -> None:
+    """Gemma's opening marker is two tokens and a line break."""
+    gemma = reasoning_format("gemma4")
+
+    assert reasoning_start("<|turn>model\n<|channel>thought\n", gemma) == "inside"
+    assert reasoning_start("<|turn>model\n<|channel>thought\n<channel|>", gemma) == "off"
+
+
 def test_without_a_format_reasoning_is_off() -> None:
     """A model that does not think has nothing to find."""
     assert reasoning_start("<think>", None) == "off"
