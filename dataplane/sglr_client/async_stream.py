@@ -6,13 +6,13 @@ import inspect
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Generic, Self, TypeVar
 
-from sglr_client.results import Usage
 from sglr_client.rules import Account
+from sglr_client.stream_facts import StreamFacts
 
 T = TypeVar("T")
 
 
-class AsyncStream(Generic[T]):
+class AsyncStream(StreamFacts, Generic[T]):
     """The chunks of one answer, in order; the request is sent when the first is asked for.
 
     Iterate it to its end, or close it: ``async with client.chat_stream(…) as stream``. Closing
@@ -21,11 +21,8 @@ class AsyncStream(Generic[T]):
 
     def __init__(self, account: Account, items: AsyncGenerator[Any]) -> None:
         """Hand out *items* and tell what *account* knows."""
-        self._account = account
+        super().__init__(account)
         self._items = items
-
-    def __repr__(self) -> str:
-        return f"<AsyncStream {self._account!r}>"
 
     def __aiter__(self) -> Self:
         return self
@@ -60,13 +57,3 @@ class AsyncStream(Generic[T]):
                 if answer is False:
                     return False
         return True
-
-    @property
-    def usage(self) -> Usage | None:
-        """Tokens by the server's counters; None: it told none so far."""
-        return self._account.reader.usage if self._account.reader else None
-
-    @property
-    def skipped(self) -> int:
-        """Events that were no chunks, with ``skip_invalid``."""
-        return self._account.reader.skipped if self._account.reader else 0

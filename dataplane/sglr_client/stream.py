@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Self, TypeVar
 
-from sglr_client.results import Usage
 from sglr_client.rules import Account
+from sglr_client.stream_facts import StreamFacts
 
 T = TypeVar("T")
 
 
-class Stream(Generic[T]):
+class Stream(StreamFacts, Generic[T]):
     """The chunks of one answer, in order; the request is sent when the first is asked for.
 
     Iterate it to its end, or close it: ``with client.chat_stream(…) as stream``. Closing early
@@ -20,11 +20,8 @@ class Stream(Generic[T]):
 
     def __init__(self, account: Account, items: Generator[Any]) -> None:
         """Hand out *items* and tell what *account* knows."""
-        self._account = account
+        super().__init__(account)
         self._items = items
-
-    def __repr__(self) -> str:
-        return f"<Stream {self._account!r}>"
 
     def __iter__(self) -> Self:
         return self
@@ -51,13 +48,3 @@ class Stream(Generic[T]):
         """
         with self:
             return all(on_chunk(chunk) is not False for chunk in self)
-
-    @property
-    def usage(self) -> Usage | None:
-        """Tokens by the server's counters; None: it told none so far."""
-        return self._account.reader.usage if self._account.reader else None
-
-    @property
-    def skipped(self) -> int:
-        """Events that were no chunks, with ``skip_invalid``."""
-        return self._account.reader.skipped if self._account.reader else 0

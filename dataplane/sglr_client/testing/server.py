@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections import deque
@@ -51,8 +52,11 @@ class MockServer:
     embeddings.
     """
 
-    def __init__(self, models: Sequence[str] = ("mock-model",)) -> None:
-        """Offer *models*; listens from `start` on."""
+    def __init__(
+        self, models: Sequence[str] = ("mock-model",), *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Offer *models*, over TLS with a context; listens from `start` on."""
+        self._tls = tls
         self.models = list(models)
         """What ``/v1/models`` lists; may be changed at any time."""
         self.health_status = 200
@@ -87,7 +91,7 @@ class MockServer:
     @property
     def url(self) -> str:
         """The base URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
 
     @property
     def generations(self) -> list[Recorded]:
@@ -124,7 +128,9 @@ class MockServer:
                 serving[task] = writer
                 task.add_done_callback(serving.pop)
 
-            server = await asyncio.start_server(on_connection, "127.0.0.1", 0, backlog=1024)
+            server = await asyncio.start_server(
+                on_connection, "127.0.0.1", 0, backlog=1024, ssl=self._tls
+            )
             async with server:
                 self.port = server.sockets[0].getsockname()[1]
                 self._ready.set()
