@@ -14,6 +14,7 @@ from msgspec import inspect
 
 from sglr_operator import status
 from sglr_proto import spec as structs
+from sglr_proto import spec_routing
 from sglr_proto.backend import API_VERSION, GROUP, KIND, VERSION
 from sglr_proto.selector import LabelRequirement, LabelSelector
 from sglr_proto.spec_tokenizer import ChatTemplate, Tokenizer
@@ -82,6 +83,15 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
             "!self.contains('://') && !self.contains('/')",
             "a host without scheme and path, not a URL",
         ),
+    ),
+    (spec_routing.Routing, ""): (
+        (
+            "self.policy != 'ConsistentHash' || has(self.consistentHash)",
+            "policy ConsistentHash needs consistentHash",
+        ),
+    ),
+    (spec_routing.ConsistentHash, ""): (
+        ("has(self.header) || has(self.bodyField)", "header, bodyField or both"),
     ),
     (structs.Model, ""): (
         (

@@ -17,9 +17,7 @@ from sglr_proto.errors import ManifestError
 from sglr_proto.selector import LabelRequirement, LabelSelector, SelectorOperator
 from sglr_proto.spec import (
     Model,
-    PolicyName,
     PoolRef,
-    Routing,
     ServiceWorkers,
     Spec,
     StaticEndpoint,
@@ -28,6 +26,15 @@ from sglr_proto.spec import (
     refuse_unprintable,
 )
 from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
+from sglr_proto.spec_routing import (
+    BodyField,
+    CacheAware,
+    ConsistentHash,
+    PolicyName,
+    PrefixHash,
+    Routing,
+    SessionSticky,
+)
 from sglr_proto.spec_tokenizer import (
     ChatTemplate,
     ControlTokens,
@@ -39,7 +46,10 @@ from sglr_proto.spec_tokenizer import (
 __all__ = [
     "API_VERSION",
     "KIND",
+    "BodyField",
+    "CacheAware",
     "ChatTemplate",
+    "ConsistentHash",
     "ControlTokens",
     "FromWorker",
     "HealthCheck",
@@ -53,11 +63,13 @@ __all__ = [
     "OutlierDetection",
     "PolicyName",
     "PoolRef",
+    "PrefixHash",
     "Retry",
     "Routing",
     "SGLangBackend",
     "SelectorOperator",
     "ServiceWorkers",
+    "SessionSticky",
     "Spec",
     "StaticEndpoint",
     "StaticWorkers",

@@ -11,7 +11,6 @@ travel from a newer operator to an older router, which must go on working.
 
 from __future__ import annotations
 
-import enum
 from typing import Annotated
 
 import msgspec
@@ -20,17 +19,11 @@ from msgspec import Meta
 from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
 from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
+from sglr_proto.spec_routing import Routing
 from sglr_proto.spec_tokenizer import Tokenizer
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S+$")]
 """What a client sends as ``model``; 256 holds the longest repository name with a path in front."""
-
-
-class PolicyName(enum.StrEnum):
-    """How the worker of a request is chosen."""
-
-    ROUND_ROBIN = "RoundRobin"
-    """Each worker in turn."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -207,18 +200,6 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
             raise ValueError(f"ports is {list(self.ports)!r}; expected each port once")
 
 
-class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How requests are spread over the workers."""
-
-    policy: Annotated[
-        PolicyName,
-        Meta(
-            description="How the worker of a request is chosen. Default: RoundRobin, which needs "
-            "to know nothing about the workers."
-        ),
-    ] = PolicyName.ROUND_ROBIN
-
-
 class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the user asks for."""
 
@@ -229,7 +210,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ] = Tokenizer()
     workers: Annotated[Workers, Meta(description="Where the workers are found.")]
     routing: Annotated[
-        Routing, Meta(description="How requests are spread over the workers. Default: in turn.")
+        Routing, Meta(description="How requests are spread over the workers. Default: see there.")
     ] = Routing()
     timeouts: Annotated[
         Timeouts, Meta(description="How long what may take. Default: see there.")

@@ -108,6 +108,8 @@ GOOD: dict[str, list[Any]] = {
     ],
     "!self.contains": ["gpu-1.lab", "10.0.0.1", "fd00::1"],
     "!has(self.aliases)": [{"name": "a"}, {"name": "a", "aliases": ["b"]}],
+    "self.policy !=": [{"policy": "Random"}, {"policy": "ConsistentHash", "consistentHash": {}}],
+    "has(self.header)": [{"header": "a"}, {"bodyField": "user"}, {"header": "a", "bodyField": "b"}],
 }
 BAD: dict[str, list[Any]] = {
     "[has(self.path), has(self.huggingFace)": [
@@ -126,6 +128,8 @@ BAD: dict[str, list[Any]] = {
     ],
     "!self.contains": ["http://a", "a/b", "grpc://10.0.0.1"],
     "!has(self.aliases)": [{"name": "a", "aliases": ["b", "a"]}],
+    "self.policy !=": [{"policy": "ConsistentHash"}],
+    "has(self.header)": [{}, {"loadFactorPercent": 125}],
 }
 ALL_RULES = [rule for rules in RULES.values() for rule, _ in rules]
 
@@ -152,7 +156,8 @@ def test_defaults_are_filled_in_as_the_server_does() -> None:
     document = a_document({"static": {"endpoints": [{"host": "a"}]}, "service": None})
     stored = with_defaults(document)["spec"]
 
-    assert stored["routing"] == {"policy": "RoundRobin"}
+    assert stored["routing"]["policy"] == "CacheAware"
+    assert stored["routing"]["sessionSticky"]["header"] == "x-session-id"
     assert stored["workers"] == {"static": {"endpoints": [{"host": "a", "port": 30000}]}}
 
 
@@ -168,7 +173,7 @@ def test_defaults_are_filled_in_as_the_server_does() -> None:
         ({"model": {"name": "a", "aliases": ["b", "b"]}}, "spec.model.aliases[1]: is a duplicate"),
         ({"workers": {}}, "exactly one of service, selector, static and inferencePoolRef"),
         ({"workers": {"selector": {}}}, "an empty selector matches every pod"),
-        ({"routing": {"policy": "Best"}}, "spec.routing.policy: is 'Best'; expected one of Round"),
+        ({"routing": {"policy": "Best"}}, "spec.routing.policy: is 'Best'; expected one of Cache"),
         (
             {"workers": {"static": {"endpoints": [{"host": "a"}, {"host": "a", "port": 30000}]}}},
             "spec.workers.static.endpoints[1]: is a duplicate",

@@ -75,7 +75,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert backend.spec.model.names == ("qwen",)
     assert backend.spec.workers.static is not None
     assert [each.address for each in backend.spec.workers.static.endpoints] == ["gpu-1:30000"]
-    assert backend.spec.routing.policy == "RoundRobin"
+    assert backend.spec.routing.policy == "CacheAware"
     assert backend.spec.tokenizer.is_from_worker
     assert backend.spec.tokenizer.chat_template is None
     assert backend.spec.tokenizer.control_tokens == "AsText"
@@ -215,8 +215,8 @@ def test_what_is_just_within_the_bounds_is_taken(path: str, value: object) -> No
         (HOST, "[::1]", f"{HOST} is '[::1]'; {HOST_RULE}."),
         (HOST, "", f"{HOST} is ''; expected a string of length >= 1."),
         (HOST, GONE, f"{HOST} is missing."),
-        ("spec.routing.policy", "Fastest", "'Fastest'; expected one of RoundRobin."),
-        ("spec.routing.policy", "roundrobin", "'roundrobin'; expected one of RoundRobin."),
+        ("spec.routing.policy", "Fastest", "'Fastest'; expected one of CacheAware, "),
+        ("spec.routing.policy", "roundrobin", "'roundrobin'; expected one of CacheAware, "),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_with_its_path(
@@ -243,7 +243,7 @@ def test_what_is_out_of_bounds_is_refused_with_its_path(
         ("spec.workers.sttic", "service, selector, static, inferencePoolRef, ports"),
         ("spec.workers.static.endpoint", "endpoints"),
         ("spec.workers.static.endpoints[1].prot", "host, port"),
-        ("spec.routing.polcy", "policy"),
+        ("spec.routing.polcy", "policy, cacheAware, prefixHash, consistentHash, sessionSticky"),
     ],
 )
 def test_an_unknown_field_is_refused_in_files_and_ignored_from_a_server(

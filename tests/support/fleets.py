@@ -11,6 +11,8 @@ from sglr_dataplane.job import Job, Sampling, new_job_id
 from sglr_proto.backend import (
     Metadata,
     Model,
+    PolicyName,
+    Routing,
     SGLangBackend,
     Spec,
     StaticEndpoint,
@@ -53,9 +55,13 @@ def a_backend(
         metadata=Metadata(name=name),
         spec=Spec(
             model=Model(name=model, aliases=aliases),
-            tokenizer=Tokenizer(path="/models/m"),
             workers=Workers(static=static),
-            **sections,
+            # In turn: which worker gets the next job is then plain to see in a test.
+            **{
+                "routing": Routing(policy=PolicyName.ROUND_ROBIN),
+                "tokenizer": Tokenizer(path="/models/m"),
+                **sections,
+            },
         ),
     )
 

@@ -14,6 +14,7 @@ from sglr_dataplane.errors import (
     WorkerBusyError,
     WorkerError,
 )
+from sglr_dataplane.fleet.caller import NOBODY, Caller, routing_key
 from sglr_dataplane.fleet.lease import Lease
 from sglr_dataplane.fleet.retry import Retries
 from sglr_dataplane.fleet.stream import Stream
@@ -55,8 +56,8 @@ class Dispatcher:
         self._clock = clock
         self._chance = chance
 
-    async def dispatch(self, backend_key: str, job: Job) -> Stream:
-        """Return the stream of *job*, whose first chunk has come; the caller closes it.
+    async def dispatch(self, backend_key: str, job: Job, caller: Caller = NOBODY) -> Stream:
+        """Return the stream of *caller*'s *job*, whose first chunk has come; to be closed.
 
         Raises:
             NoAvailableWorkersError: Nobody can take it, or everybody who could was tried.
@@ -70,9 +71,10 @@ class Dispatcher:
         pool.budget.request(self._clock())
         ends_at = self._clock() + pool.settings.deadlines.total
         retries = Retries(pool.settings.retry.attempts)
+        key = routing_key(pool.backend.spec.routing, caller)
         tried: set[str] = set()
         last: RouterError | None = None
-        while (worker := self._choose(pool, job, tried)) is not None:
+        while (worker := self._choose(pool, job, key, tried)) is not None:
             tried.add(worker.id)
             try:
                 return await self._attempt(pool, worker, job, ends_at)
@@ -107,9 +109,9 @@ class Dispatcher:
         """Wait for *seconds*, but not past *ends_at*: the next attempt says that time is over."""
         await asyncio.sleep(max(min(seconds, ends_at - self._clock()), 0.0))
 
-    def _choose(self, pool: Pool, job: Job, tried: set[str]) -> Worker | None:
+    def _choose(self, pool: Pool, job: Job, key: str, tried: set[str]) -> Worker | None:
         candidates = self._registry.candidates(pool.backend.key, without=tried)
-        return pool.policy.choose(job, candidates) if candidates else None
+        return pool.policy.choose(job, candidates, key) if candidates else None
 
     def _nobody(self, backend_key: str, job: Job, last: RouterError | None) -> RouterError:
         """Return what to tell a client for whom no worker is left; *last* is the last failure."""

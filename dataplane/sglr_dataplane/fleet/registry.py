@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -57,14 +58,17 @@ class Registry:
         engine_for: Callable[[Endpoint, SGLangBackend], Engine],
         *,
         clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         """Start empty.
 
         Args:
             engine_for: Makes the client of a worker of a backend.
             clock: Seconds that only go up; the one the dispatcher reads.
+            chance: A number in ``[0, 1)``, for policies.
         """
         self._engine_for = engine_for
+        self._chance = chance
         self._clock = clock
         self._pools: dict[str, Pool] = {}
         self._keys: dict[str, str] = {}
@@ -211,7 +215,7 @@ class Registry:
         pool = Pool(
             backend=backend,
             settings=settings,
-            policy=_policy(known, backend),
+            policy=self._policy(known, backend),
             budget=known.budget if known is not None else RetryBudget(settings.retry),
             workers={each.id: self._worker(known, backend, each) for each in wanted.endpoints},
         )
@@ -222,6 +226,13 @@ class Registry:
                 worker.reconnect(self._engine_for(worker.endpoint, backend))
         return pool
 
+    def _policy(self, known: Pool | None, backend: SGLangBackend) -> Policy:
+        """Return the policy of before when the spec still asks for it, else a new one."""
+        wanted = backend.spec.routing
+        if known is not None and known.backend.spec.routing == wanted:
+            return known.policy
+        return new_policy(wanted, clock=self._clock, chance=self._chance)
+
     def _worker(self, known: Pool | None, backend: SGLangBackend, endpoint: Endpoint) -> Worker:
         """Return the worker at *endpoint*: the one of before when it is the same."""
         names = frozenset(backend.spec.model.names)
@@ -231,14 +242,6 @@ class Registry:
             return worker
         engine = self._engine_for(endpoint, backend)
         return Worker(backend.key, endpoint, engine, model_names=names)
-
-
-def _policy(known: Pool | None, backend: SGLangBackend) -> Policy:
-    """Return the policy of before when the spec still asks for it, else a new one."""
-    wanted = backend.spec.routing
-    if known is not None and known.backend.spec.routing == wanted:
-        return known.policy
-    return new_policy(wanted.policy)
 
 
 def _keys_by_name(pools: Mapping[str, Pool]) -> dict[str, str]:

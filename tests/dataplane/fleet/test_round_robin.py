@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sglr_dataplane.fleet.policies.named import new_policy
 from sglr_dataplane.fleet.policies.round_robin import RoundRobin
-from sglr_proto.backend import PolicyName
+from sglr_proto.backend import PolicyName, Routing
 from support.fleets import a_job
 
 
@@ -57,7 +57,8 @@ def test_nobody_gets_more_than_one_turn_more_than_another(group: set[str], round
 
 def test_each_backend_has_a_policy_of_its_own() -> None:
     """The name of a policy gives a new one each time: rounds are not shared."""
-    first, second = new_policy(PolicyName.ROUND_ROBIN), new_policy(PolicyName.ROUND_ROBIN)
+    routing = Routing(policy=PolicyName.ROUND_ROBIN)
+    first, second = (new_policy(routing, clock=float, chance=float) for _ in range(2))
     first.choose(a_job(), someones("ab"))
 
     assert second.choose(a_job(), someones("ab")).id == "a"

@@ -1,4 +1,4 @@
-"""Policies: which worker takes a job. Pure: no time, no network, no worker's insides."""
+"""Policies: which worker takes a job. Pure: no network, no worker's insides, time as an argument."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ C = TypeVar("C", bound=Candidate)
 class Policy(Protocol):
     """Chooses a worker for a job; one instance serves one backend."""
 
-    def choose(self, job: Job, candidates: Sequence[C]) -> C:
-        """Return one of *candidates*, of which there is at least one."""
+    def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:
+        """Return one of *candidates*, of which there is at least one.
+
+        Args:
+            job: What is to be generated.
+            candidates: Who may take it.
+            key: What the backend's policy goes by, such as a session's name; ``""`` when the
+                request has none.
+        """
         ...

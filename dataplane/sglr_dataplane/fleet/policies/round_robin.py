@@ -27,7 +27,7 @@ class RoundRobin:
     def __repr__(self) -> str:
         return f"<RoundRobin after {self._last!r}>"
 
-    def choose(self, job: Job, candidates: Sequence[C]) -> C:  # noqa: ARG002  # takes any job
+    def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # takes any job
         """Return the candidate next in the round."""
         later = [candidate for candidate in candidates if candidate.id > self._last]
         chosen = min(later or candidates, key=_by_id)

@@ -1,0 +1,56 @@
+"""Rendezvous hashing: the same choice in every router and process, with no shared state.
+
+Each pair of key and worker has a score, and the worker with the highest takes the key. When a
+worker leaves, only its own keys move; when one comes, only the keys that it takes do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sglr_dataplane.fleet.policies import C
+
+_MASK: Final = 2**64 - 1
+
+
+def key_of(text: str) -> int:
+    """Return the 64-bit key of *text*, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def score(key: int, id: str) -> int:
+    """Return the score of the worker *id* for *key*: uniform over 64 bits."""
+    mixed = (key ^ _seed(id)) & _MASK
+    # The finalizer of MurmurHash3: every bit of the input moves every bit of the output.
+    mixed = ((mixed ^ (mixed >> 33)) * 0xFF51AFD7ED558CCD) & _MASK
+    mixed = ((mixed ^ (mixed >> 33)) * 0xC4CEB9FE1A85EC53) & _MASK
+    return mixed ^ (mixed >> 33)
+
+
+def best(key: int, candidates: Sequence[C]) -> C:
+    """Return the candidate that *key* belongs to."""
+    return max(candidates, key=lambda candidate: score(key, candidate.id))
+
+
+def best_with_room(key: int, candidates: Sequence[C], factor_percent: int) -> C:
+    """Return the candidate that *key* belongs to among those that are not overloaded.
+
+    No worker has more than *factor_percent* of the mean of jobs, this one included (Mirrokni,
+    Thorup, Zadimoghaddam: consistent hashing with bounded loads). What does not fit goes to the
+    next in the key's own order, so that routers agree on that, too.
+    """
+    jobs = sum(candidate.in_flight for candidate in candidates) + 1
+    # Rounded up, so that somebody always has room.
+    most = -(-jobs * factor_percent // (100 * len(candidates)))
+    with_room = [candidate for candidate in candidates if candidate.in_flight < most]
+    return best(key, with_room or candidates)
+
+
+@lru_cache(maxsize=4096)
+def _seed(id: str) -> int:
+    return key_of(id)
