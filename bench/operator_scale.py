@@ -3,8 +3,7 @@
 
     python bench/operator_scale.py [--backends 1000] [--routers 50] [--writes 200]
 
-Three processes: the API server of the tests (this one), `sglr-operator run`, and the routers'
-intakes. Prints, as JSON: start until every router is synced, the operator's memory, from an
+Three processes: the API server of the tests (this one), `sglr-operator run`, and the routers. Prints, as JSON: start until every router is synced, the operator's memory, from an
 EndpointSlice write to the last router that has it in force (with the histogram), what no-op events
 push, and the operator's own measure up to the last acknowledgement.
 """
@@ -21,7 +20,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from functools import partial
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,8 @@ from support.operators import kubeconfig  # noqa: E402  # same
 
 NAMESPACE = "inference"
 BIG = "big"
+MARK = "10.201."
+"""How the address that a write brings begins."""
 BUCKETS = (10, 25, 50, 100, 150, 200, 250, 300, 400, 500, 750, 1000, 2000, 5000)
 """Upper edges in milliseconds."""
 
@@ -106,45 +107,96 @@ def put_slice(api: FakeApi, service: str, piece: int, hosts: list[str]) -> None:
     )
 
 
-def routers(port: int, count: int, backends: int, pipe: Connection) -> None:
-    """Run *count* intakes; tell when all are synced, and when all have each marker in force."""
-    asyncio.run(_routers(port, count, backends, pipe))
+class Fleet:
+    """Routers in one process, and what all of them have seen."""
+
+    def __init__(self, count: int, pipe: Connection) -> None:
+        """Tell *pipe* whenever the last of *count* routers has seen something."""
+        self._count = count
+        self._pipe = pipe
+        self._seen: dict[str, set[int]] = {}
+
+    def saw(self, what: str, router: int) -> None:
+        """Note that *router* has seen *what*."""
+        seen = self._seen.setdefault(what, set())
+        if router not in seen:
+            seen.add(router)
+            if len(seen) == self._count:
+                self._pipe.send((what, time.monotonic()))
 
 
-async def _routers(port: int, count: int, backends: int, pipe: Connection) -> None:
+def routers(port: int, count: int, real: int, pipe: Connection) -> None:
+    """Run *count* routers, *real* of them with the product's intake, for ever.
+
+    The others acknowledge each update as it comes, without decoding it: fifty routers have fifty
+    machines in real life, and one process here.
+    """
+    asyncio.run(_routers(port, count, real, Fleet(count, pipe)))
+
+
+async def _routers(port: int, count: int, real: int, fleet: Fleet) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(count):
+            run = _intake if number < real else _acknowledge
+            tasks.create_task(run(port, number, fleet))
+
+
+async def _intake(port: int, number: int, fleet: Fleet) -> None:
     from sglr_dataplane.fleet.intake import Intake, IntakeConfig
     from sglr_dataplane.metrics import RouterMetrics
     from sglr_proto.snapshot import Snapshot
 
-    have: dict[str, int] = {}
-    synced: set[int] = set()
-
-    def apply(number: int, snapshot: Snapshot) -> None:
-        if len(snapshot.backends) == backends and number not in synced:
-            synced.add(number)
-            if len(synced) == count:
-                pipe.send(("synced", time.monotonic()))
+    def apply(snapshot: Snapshot) -> None:
+        fleet.saw("synced", number)
         for each in snapshot.backends:
-            if each.backend.metadata.name == BIG and each.endpoints:
-                marker = next((e.host for e in each.endpoints if e.host.startswith("10.201.")), "")
-                have[marker] = have.get(marker, 0) + 1
-                if have[marker] == count:
-                    pipe.send((marker, time.monotonic()))
+            if each.backend.metadata.name == BIG:
+                for endpoint in each.endpoints:
+                    if endpoint.host.startswith(MARK):
+                        fleet.saw(endpoint.host, number)
 
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(count):
-            config = IntakeConfig(
-                operator=f"127.0.0.1:{port}", router=f"r{number}", pod_uid=f"uid-{number}"
-            )
-            intake = Intake(
-                config,
-                apply=partial(apply, number),
-                health=dict,
-                metrics=RouterMetrics(),
-                clock=time.monotonic,
-                chance=lambda: 0.5,
-            )
-            tasks.create_task(intake.run())
+    config = IntakeConfig(
+        operator=f"127.0.0.1:{port}", router=f"r{number}", pod_uid=f"uid-{number}"
+    )
+    intake = Intake(
+        config,
+        apply=apply,
+        health=dict,
+        metrics=RouterMetrics(),
+        clock=time.monotonic,
+        chance=lambda: 0.5,
+    )
+    await intake.run()
+
+
+async def _acknowledge(port: int, number: int, fleet: Fleet) -> None:
+    import grpc.aio
+
+    options = [("grpc.max_receive_message_length", 16 * 1024 * 1024)]
+    while True:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+            with suppress(grpc.aio.AioRpcError):
+                await _answer(channel, number, fleet)
+        await asyncio.sleep(0.2)
+
+
+async def _answer(channel: Any, number: int, fleet: Fleet) -> None:
+    from sglr_proto.discovery import push_pb2 as pb
+    from sglr_proto.discovery.push_pb2_grpc import EndpointPushStub
+
+    call = EndpointPushStub(channel).Subscribe()
+    hello = pb.Hello(router=f"r{number}", pod_uid=f"uid-{number}", protocol_versions=[1])
+    await call.write(pb.SubscribeRequest(hello=hello))
+    while isinstance(response := await call.read(), pb.PushResponse):
+        if response.HasField("sync_complete"):
+            fleet.saw("synced", number)
+        if not response.HasField("update"):
+            continue
+        update = response.update
+        ack = pb.Ack(nonce=response.nonce, backend=update.backend, version=update.version)
+        await call.write(pb.SubscribeRequest(ack=ack))
+        at = update.snapshot.find(b'"host":"' + MARK.encode()) + len(b'"host":"')
+        if update.backend.name == BIG and MARK.encode() in update.snapshot:
+            fleet.saw(update.snapshot[at : update.snapshot.index(b'"', at)].decode(), number)
 
 
 def rss_mib(pid: int) -> tuple[float, float]:
@@ -194,7 +246,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 cwd=ROOT,
             )
             fleet = multiprocessing.get_context("spawn").Process(
-                target=routers, args=(push, arguments.routers, arguments.backends, there)
+                target=routers, args=(push, arguments.routers, arguments.real, there)
             )
             fleet.start()
             try:
@@ -223,7 +275,7 @@ async def _figures(
     times: list[float] = []
     hosts, marker = [f"10.200.0.{i}" for i in range(99)], ""
     for number in range(arguments.writes):
-        marker = f"10.201.{number // 250}.{number % 250 + 1}"
+        marker = f"{MARK}{number // 250}.{number % 250 + 1}"
         written = time.monotonic()
         put_slice(api, BIG, 0, [*hosts, marker])
         name, at = await _receive(pipe)
@@ -244,6 +296,7 @@ async def _figures(
         "backends": arguments.backends,
         "endpoints": (arguments.backends - 1) * arguments.each + 1000,
         "routers": arguments.routers,
+        "of_them_with_the_products_intake": arguments.real,
         "start_to_synced_s": round(start, 2),
         "operator_rss_mib": round(memory[0], 1),
         "operator_rss_most_mib": round(memory[1], 1),
@@ -285,6 +338,7 @@ def main() -> None:
     parser.add_argument("--backends", type=int, default=1000)
     parser.add_argument("--each", type=int, default=4, help="endpoints of each small backend")
     parser.add_argument("--routers", type=int, default=50)
+    parser.add_argument("--real", type=int, default=2, help="routers with the product's intake")
     parser.add_argument("--writes", type=int, default=200)
     parser.add_argument("--pause", type=float, default=0.2, help="seconds between two writes")
     print(json.dumps(asyncio.run(measure(parser.parse_args())), indent=2))  # noqa: T201  # its output

@@ -10,8 +10,14 @@ from typing import Any, Final
 import msgspec
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_QUIET: Final = ("kopf", "aiohttp", "asyncio")
-"""Their INFO and DEBUG lines are about events that our own lines tell better."""
+_QUIET: Final = {
+    "kopf": logging.WARNING,
+    # Signals are ours: kopf runs in a thread, where there are none, and says so at each start.
+    "kopf._core.reactor.running": logging.ERROR,
+    "aiohttp": logging.WARNING,
+    "asyncio": logging.WARNING,
+}
+"""Loggers whose lines below a level are about events that our own lines tell better."""
 
 
 class JsonLines(logging.Formatter):
@@ -39,5 +45,5 @@ def set_up(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, least in _QUIET.items():
+        logging.getLogger(name).setLevel(least)
