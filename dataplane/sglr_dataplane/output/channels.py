@@ -1,4 +1,4 @@
-"""Answers that are messages with headers: gpt-oss's harmony and Inkling's typed messages.
+"""Answers that are messages with headers: gpt-oss, Inkling, Muse.
 
 A header says where its body goes: to reasoning, to the content, or to a tool. Any text is read:
 what has no header is content.
@@ -7,28 +7,25 @@ what has no header is content.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from sglr_dataplane.output.arguments import Arguments
+from sglr_dataplane.output.bodies import Body
+from sglr_dataplane.output.bodies.framed import MarkedMessage
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
 from sglr_dataplane.output.calls import Calls
-from sglr_dataplane.output.json_text import json_value
 from sglr_dataplane.output.sink import Sink
 from sglr_dataplane.output.source import Markers, MismatchError, Reading, Source
-from sglr_dataplane.output.values import STRING, properties_of
-
-Kind = Literal["reasoning", "content", "arguments", "json call", "text call"]
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where a message's body goes."""
 
-    kind: Kind
-    name: str = ""
-    """The tool, where it goes to one."""
+    kind: Literal["reasoning", "content", "call"]
+    body: Body | None = None
+    """How a call is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +48,16 @@ class Channels:
     """A header, or the beginning of one: what the text may end in and still be markup."""
     inner: tuple[str, ...] = ()
     """Markers that may stand inside a header."""
+    block: MarkedMessage | None = None
+    """Calls that may stand without any header."""
     first: tuple[str, ...] = ()
     """What an answer may begin with when the prompt ended inside the header."""
 
     def markers(self) -> frozenset[str]:
         """Return all markers."""
         ends = (*self.header_ends, *self.ends, *self.stops)
-        return frozenset((*self.starts, *self.inner, *ends))
+        block = self.block.markers if self.block is not None else ()
+        return frozenset((*self.starts, *self.inner, *ends, *block))
 
     def body_ends(self) -> tuple[str, ...]:
         """Return what ends a body."""
@@ -98,6 +98,9 @@ class ChannelReader:
         while (yield from source.more()):
             source.forget()
             yield from source.space()
+            if self.has_tools and (yield from self._stands_block()):
+                yield from self._call(channels.block)
+                continue
             found = yield from source.literal(
                 *channels.starts, *channels.ends, *channels.stops, *channels.header_ends
             )
@@ -109,7 +112,15 @@ class ChannelReader:
                 yield from self._message()
             elif found is None:
                 self.sink.text(source.recorded())
-                yield from self._body(Route("content"))
+                yield from self._unframed()
+
+    def _unframed(self) -> Reading[None]:
+        """Read text that no header announces, up to a message or a block of calls."""
+        if self.channels.block is None or not self.has_tools:
+            yield from self._body(Route("content"))
+            return
+        ends = (*self.channels.body_ends(), self.channels.block.opens)
+        yield from self.read_until(self.source.markers(*ends), is_thought=False)
 
     def _message(self) -> Reading[None]:
         """Read the rest of a header, and the body."""
@@ -132,54 +143,32 @@ class ChannelReader:
         if kind == "reasoning" and self.has_reasoning:
             yield from self.read_until(wanted, is_thought=True)
         elif kind == "content" and self.forced and (yield from self._begins_json()):
-            yield from self._call(Route("json call"))
-        elif kind in ("reasoning", "content") or not self.has_tools:
-            yield from self.read_until(wanted, is_thought=False)
+            yield from self._call(_FORCED)
+        elif kind == "call" and self.has_tools:
+            yield from self._call(route.body)
         else:
-            yield from self._call(route)
+            yield from self.read_until(wanted, is_thought=False)
         self.source.forget()
+
+    def _stands_block(self) -> Reading[bool]:
+        block = self.channels.block
+        return block is not None and (yield from self.source.ahead(block.opens)) is not None
 
     def _begins_json(self) -> Reading[bool]:
         yield from self.source.space()
         self.sink.text(self.source.recorded())
         return (yield from self.source.ahead("[", "{")) is not None
 
-    def _call(self, route: Route) -> Reading[None]:
+    def _call(self, body: Body | None) -> Reading[None]:
         try:
-            if route.kind == "json call":
-                yield from JsonCalls(separators=()).read(self.source, self.calls)
-            else:
-                self.calls.named(route.name)
-                self.calls.open()
-                yield from self._arguments(route)
+            if body is not None:
+                yield from body.read(self.source, self.calls)
         except MismatchError:
             self.calls.give_up(truncated=self.source.ended)
         left_over = self.source.recorded()
         if left_over.strip():
             self.sink.text(left_over)
         yield from self._drop(self.channels.body_ends())
-
-    def _arguments(self, route: Route) -> Reading[None]:
-        source, calls, ends = self.source, self.calls, self.channels.body_ends()
-        if route.kind == "text call":
-            arguments = Arguments(calls, None)
-            arguments.begin(next(iter(_properties(calls, route.name)), "input"), STRING)
-            found = yield from source.until(source.markers(*ends), arguments.add)
-            if found is None:
-                arguments.cut()
-            else:
-                arguments.end()
-                arguments.close(complete=True)
-            return
-        yield from source.space()
-        if (yield from source.peek()) == "{":
-            whole = yield from json_value(source, calls.arguments, ends)
-        else:  # no JSON: the client sees what there is, and that the call is not whole
-            raw: list[str] = []
-            yield from source.until(source.markers(*ends), raw.append)
-            calls.arguments("".join(raw))
-            whole = not raw
-        calls.close(complete=whole)
 
     def _drop(self, ends: tuple[str, ...]) -> Reading[None]:
         """Read up to one of *ends*; whatever is no whitespace before it is content."""
@@ -190,10 +179,8 @@ class ChannelReader:
         self.source.forget()
 
 
+_FORCED = JsonCalls(separators=())
+
+
 def _ignore(_text: str) -> None:
     """What follows the end of the answer says nothing."""
-
-
-def _properties(calls: Calls, name: str) -> Iterable[str]:
-    """Return the names of the tool's properties."""
-    return properties_of(calls.parameters(name))

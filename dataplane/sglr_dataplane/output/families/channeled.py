@@ -1,14 +1,31 @@
-"""gpt-oss and Inkling: messages with headers."""
+"""gpt-oss, Inkling and Muse: messages with headers."""
 
 from __future__ import annotations
 
 import re
 
+from sglr_dataplane.output.bodies.framed import JsonMessage, MarkedMessage, TextMessage
+from sglr_dataplane.output.bodies.json_calls import JsonCalls
+from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
 from sglr_dataplane.output.channels import Channels, Route
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_HARMONY_RESTARTS = (
+    "<|start|>assistant",
+    *(f"<|channel|>{channel}" for channel in ("analysis", "commentary", "final")),
+)
+_HARMONY_ENDS = ("<|end|>", "<|call|>", "<|return|>", *_HARMONY_RESTARTS)
+_INKLING_ENDS = ("<|end_message|>", "<|content_model_end_sampling|>", "<|message_model|>")
+_ATEM = MarkedMessage(
+    "<atem:function_calls>",
+    TaggedCalls(
+        Tag("<atem:invoke", "</atem:invoke>"),
+        Tag("<atem:parameter", "</atem:parameter>"),
+        closers=("</atem:function_calls>",),
+    ),
+)
 _FUNCTIONS = "functions."
 # Tools that are built into the model: a chat endpoint does not run them, they are its thinking.
 _BUILTIN = re.compile(r"(?:python|assistant|browser|container)(?:\..*)?")
@@ -21,7 +38,7 @@ def harmony_route(header: str, _end: str) -> Route:
         name = recipient[1]
         if not name.startswith(_FUNCTIONS) and _BUILTIN.fullmatch(name):
             return Route("reasoning")
-        return Route("arguments", name.removeprefix(_FUNCTIONS))
+        return Route("call", JsonMessage(name.removeprefix(_FUNCTIONS), _HARMONY_ENDS))
     channel = _CHANNEL.search(header)
     is_thought = channel is not None and channel[1] == "analysis"
     return Route("reasoning") if is_thought else Route("content")
@@ -32,10 +49,19 @@ def inkling_route(header: str, end: str) -> Route:
     if end == "<|content_thinking|>":
         return Route("reasoning")
     if end == "<|content_invoke_tool_json|>":
-        return Route("json call")
+        return Route("call", JsonCalls(separators=()))
     if end == "<|content_invoke_tool_text|>":
-        return Route("text call", header.removeprefix("<|message_model|>").strip())
+        name = header.removeprefix("<|message_model|>").strip()
+        return Route("call", TextMessage(name, _INKLING_ENDS))
     return Route("content")
+
+
+def muse_route(header: str, _end: str) -> Route:
+    """Return where Muse sends a body: to itself, to the user, or to a tool."""
+    recipient = _RECIPIENT.search(header)
+    if recipient is None or recipient[1] == "user":
+        return Route("content")
+    return Route("reasoning") if recipient[1] == "self" else Route("call", _ATEM)
 
 
 _HARMONY = Channels(
@@ -43,10 +69,7 @@ _HARMONY = Channels(
     header_ends=("<|message|>",),
     ends=("<|end|>", "<|call|>"),
     stops=("<|return|>",),
-    restarts=(
-        "<|start|>assistant",
-        *(f"<|channel|>{channel}" for channel in ("analysis", "commentary", "final")),
-    ),
+    restarts=_HARMONY_RESTARTS,
     route=harmony_route,
     header=re.compile(
         r"(?:<\|start\|>)?\s*\w*\s*(?:to=\S*)?\s*"
@@ -69,12 +92,31 @@ _INKLING = Channels(
     route=inkling_route,
     header=re.compile(r"<\|message_model\|>\s*[\w.:/-]*"),
 )
+_MUSE = Channels(
+    starts=("<|start|>",),
+    header_ends=("<|message|>",),
+    ends=("<|eom|>", "<|eot|>"),
+    stops=(),
+    restarts=("<|start|>assistant",),
+    route=muse_route,
+    header=re.compile(r"(?:<\|start\|>)?\s*\w*\s*(?:to=\S*)?\s*"),
+    block=_ATEM,
+    first=(" to=", "to="),
+)
 
 TOOLS = (
+    ToolFormat("muse", (), aliases=("muse_glimmer",), channels=_MUSE),
     ToolFormat("gpt-oss", (), aliases=("openai", "harmony"), channels=_HARMONY),
     ToolFormat("inkling", (), channels=_INKLING),
 )
 REASONING = (
+    ReasoningFormat(
+        "muse",
+        ("to=self<|message|>",),
+        ("to=user<|message|>",),
+        aliases=("muse_glimmer",),
+        channels=_MUSE,
+    ),
     ReasoningFormat(
         "gpt-oss",
         ("<|channel|>analysis<|message|>",),

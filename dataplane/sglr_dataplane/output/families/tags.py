@@ -1,4 +1,4 @@
-"""MiniMax, Step 3, dots, Muse and MiniCPM: calls as invoke and parameter elements."""
+"""MiniMax, Step 3, dots and MiniCPM: calls as invoke and parameter elements."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _STEP3 = TaggedCalls(
 )
 
 
-def invokes(prefix: str, block: str) -> tuple[Opener, ...]:
-    """Return the opener of invoke tags, each name after *prefix*, in an element *block*."""
+def invokes(block: str) -> tuple[Opener, ...]:
+    """Return the opener of invoke tags in an element *block*."""
     body = TaggedCalls(
-        Tag(f"<{prefix}invoke", f"</{prefix}invoke>"),
-        Tag(f"<{prefix}parameter", f"</{prefix}parameter>"),
+        Tag("<invoke", "</invoke>"),
+        Tag("<parameter", "</parameter>"),
         closers=(f"</{block}>",),
     )
     return (Opener(f"<{block}>", body),)
 
 
 TOOLS = (
-    ToolFormat("minimax-m2", invokes("", "minimax:tool_call"), aliases=("minimax",)),
+    ToolFormat("minimax-m2", invokes("minimax:tool_call"), aliases=("minimax",)),
     ToolFormat(
         "minimax-m3",
         (
@@ -44,8 +44,7 @@ TOOLS = (
         ),
     ),
     ToolFormat("step3", (Opener(f"<{BAR}tool_calls_begin{BAR}>", _STEP3),)),
-    ToolFormat("dots", invokes("", "dots_function_call"), aliases=("dots3",)),
-    ToolFormat("muse", invokes("atem:", "atem:function_calls"), aliases=("muse_glimmer",)),
+    ToolFormat("dots", invokes("dots_function_call"), aliases=("dots3",)),
     ToolFormat(
         "minicpm5",
         (Opener("<function", _MINICPM),),
@@ -62,5 +61,5 @@ REASONING = (
         restored="<think>",
     ),
     ReasoningFormat("minimax-m3", ("<mm:think>",), ("</mm:think>",)),
-    think("muse", "muse_glimmer", "minicpm5"),
+    think("minicpm5"),
 )
