@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sglr_dataplane.vocab import TokenizerLoadError
 
@@ -36,11 +36,13 @@ def downloaded(repo: str, revision: str) -> Path:
         # Optional: an air-gapped router has no use for it.
         hub = importlib.import_module("huggingface_hub")
         errors = importlib.import_module("huggingface_hub.errors")
+        utilities = importlib.import_module("huggingface_hub.utils")
     except ImportError as error:
         raise TokenizerLoadError(
             "The tokenizer is on the Hugging Face hub, but huggingface_hub is not installed; "
             "install the 'hub' extra."
         ) from error
+    utilities.disable_progress_bars()  # standard error holds log lines, one JSON object each
     try:
         folder: str = hub.snapshot_download(
             repo,
@@ -58,14 +60,14 @@ def downloaded(repo: str, revision: str) -> Path:
     except errors.RevisionNotFoundError as error:
         raise _missing(repo, revision, "it has no such revision") from error
     except errors.LocalEntryNotFoundError as error:
-        raise _missing(repo, revision, _unreachable(hub)) from error
+        raise _missing(repo, revision, _unreachable()) from error
     except (OSError, ValueError, errors.HfHubHTTPError) as error:
         raise _missing(repo, revision, f"{type(error).__name__}") from error
     return Path(folder)
 
 
-def _unreachable(hub: Any) -> str:
-    if hub.constants.HF_HUB_OFFLINE:
+def _unreachable() -> str:
+    if importlib.import_module("huggingface_hub.constants").HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set, and the cache does not have it"
     return "the hub cannot be reached, and the cache does not have it"
 

@@ -178,7 +178,12 @@ class Recipes:
         try:
             while (backend := self._missing().get(key)) is not None:
                 wake.clear()
-                await self._load(key, backend)
+                try:
+                    await self._load(key, backend)
+                except Exception:
+                    # One backend's files must not end the loading of every other's.
+                    logger.exception("loading broke", extra={"backend": key})
+                    self._failed(key, "its loading broke; the router's log says how")
                 if key not in self._missing():
                     return
                 try:
