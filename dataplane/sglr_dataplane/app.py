@@ -14,14 +14,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from sglr_dataplane.api.chat import Walk
-from sglr_dataplane.api.dialects.chat import ChatDialect
-from sglr_dataplane.api.dialects.completions import CompletionDialect
 from sglr_dataplane.api.drain import Drain, Draining
 from sglr_dataplane.api.faults import Faults, http_exception
 from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
 from sglr_dataplane.api.models import Models
 from sglr_dataplane.api.ops import Ops
+from sglr_dataplane.api.routes import inference_routes
 from sglr_dataplane.api.server import address_of, listen, new_server
 from sglr_dataplane.engine.sglang import SGLangEngine
 from sglr_dataplane.fleet.dispatch import Dispatcher
@@ -36,7 +34,6 @@ from sglr_dataplane.recipe import Recipes
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from sglr_dataplane.api.dialect import Dialect
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.intake import Health, IntakeConfig
@@ -108,8 +105,10 @@ class Router:
         models = Models(self.registry, self.recipes, created=int(time.time()))
         return Starlette(
             routes=[
-                Route("/v1/chat/completions", self._walk(ChatDialect()), methods=["POST"]),
-                Route("/v1/completions", self._walk(CompletionDialect()), methods=["POST"]),
+                *inference_routes(
+                    self.recipes, self.registry, self._dispatcher, self.metrics, self._config
+                ),
+                Route("/", ops.version),
                 Route("/v1/models", models.all),
                 Route("/v1/models/{id:path}", models.one),
                 Route("/livez", ops.livez),
@@ -129,17 +128,6 @@ class Router:
             ],
             exception_handlers={HTTPException: http_exception},
             lifespan=self._lifespan,
-        )
-
-    def _walk(self, dialect: Dialect) -> Walk:
-        return Walk(
-            dialect,
-            self.recipes,
-            self.registry,
-            self._dispatcher,
-            self.metrics,
-            limits=self._config.limits,
-            keepalive=self._config.keepalive,
         )
 
     @asynccontextmanager

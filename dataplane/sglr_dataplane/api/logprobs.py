@@ -36,7 +36,7 @@ def _entry(vocabulary: Vocabulary, token_id: int, logprob: float | None) -> dict
     spelled = vocabulary.bytes_of(token_id)
     return {
         "token": spelled.decode("utf-8", "replace"),
-        "logprob": _finite(logprob),
+        "logprob": finite(logprob),
         "bytes": list(spelled),
     }
 
@@ -56,7 +56,7 @@ class CompletionLogprobs:
         return {
             "tokens": [token_text(self._vocabulary, each.token_id) for each in tokens],
             "token_logprobs": [
-                None if each.logprob is None else _finite(each.logprob) for each in tokens
+                None if each.logprob is None else finite(each.logprob) for each in tokens
             ],
             "top_logprobs": [self._alternatives(each) for each in tokens] if self._top else None,
             "text_offset": [self._next_offset(each.token_id) for each in tokens],
@@ -68,7 +68,7 @@ class CompletionLogprobs:
         found: dict[str, float] = {}
         # OpenAI: the token itself is listed too, when it is not among the best.
         for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
-            found.setdefault(token_text(self._vocabulary, token_id), _finite(logprob))
+            found.setdefault(token_text(self._vocabulary, token_id), finite(logprob))
         return found
 
     def _next_offset(self, token_id: int) -> int:
@@ -77,7 +77,8 @@ class CompletionLogprobs:
         return offset
 
 
-def _finite(logprob: float | None) -> float:
+def finite(logprob: float | None) -> float:
+    """Return *logprob* as JSON has numbers for: LOWEST for minus infinity and below."""
     if logprob is None or math.isnan(logprob):
         return LOWEST
     return max(logprob, LOWEST)

@@ -24,7 +24,25 @@ _EXTRA_SLASHES: Final = re.compile(r"^/+v1/+models(?=/|$)")
 QUIET: Final = frozenset({"/livez", "/readyz", "/health", "/metrics"})
 """Paths that probes and scrapes ask for, every few seconds; they say nothing about users."""
 # Metric labels must be bounded: whatever is not a route shares one value.
-_ROUTES: Final = frozenset({"/v1/chat/completions", "/v1/models", "/version"}) | QUIET
+_ROUTES: Final = (
+    frozenset(
+        {
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/messages",
+            "/v1/messages/count_tokens",
+            "/v1/responses",
+            "/v1/embeddings",
+            "/v1/tokenize",
+            "/v1/detokenize",
+            "/v1/models",
+            "/generate",
+            "/openapi.json",
+            "/version",
+        }
+    )
+    | QUIET
+)
 
 
 class RequestId:

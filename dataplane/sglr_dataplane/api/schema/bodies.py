@@ -22,8 +22,8 @@ class BodyReader(Generic[Body]):
         """Read bodies as *struct*, which has the honoured ones of *fields*."""
         self._fields = fields
         self._refused = {name: field for name, field in fields.items() if field.fate == "refused"}
-        self._values = attrgetter(*self._refused)
-        self._nothing = (None,) * len(self._refused)
+        # At least two names: of one alone, attrgetter returns no tuple.
+        self._values = attrgetter("__class__", *self._refused)
         # The table decides what is refused, so these fields are made from it.
         whole = msgspec.defstruct(
             f"{struct.__name__}Whole",
@@ -32,6 +32,7 @@ class BodyReader(Generic[Body]):
             frozen=True,
             kw_only=True,
         )
+        self._nothing = (whole, *(None for _ in self._refused))
         self._decoder = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(whole))
 
     def read(self, body: bytes) -> Body:
@@ -72,7 +73,7 @@ class BodyReader(Generic[Body]):
         values = self._values(sent)
         if values == self._nothing:
             return
-        for (name, field), value in zip(self._refused.items(), values, strict=True):
+        for (name, field), value in zip(self._refused.items(), values[1:], strict=True):
             if value is not None and not any(_same(value, neutral) for neutral in field.neutral):
                 raise refusals.invalid(name, f"it is not supported: {field.note}")
 

@@ -136,12 +136,23 @@ def _sampling(sent: CompletionBody, prompts: int) -> SamplingParameters:
     n = sent.n or 1
     if sent.best_of is not None and sent.best_of != n:
         raise invalid("best_of", f"expected the value of 'n', {n}: candidates are not ranked here")
-    if prompts * n > MAX_CHOICES:
-        raise invalid("n", f"expected at most {MAX_CHOICES} choices in all, but got {prompts * n}")
+    check_choices(prompts, n, "n")
     fields = sampling_part(sent)
     if fields.max_tokens is None and fields.max_completion_tokens is None:
         return with_max_tokens(fields, DEFAULT_MAX_TOKENS)
     return fields
+
+
+def check_choices(prompts: int, n: int, param: str) -> None:
+    """Refuse more than MAX_CHOICES choices in all; *param* is what asks for *n* of each prompt.
+
+    Raises:
+        InvalidRequestError: There are more.
+    """
+    if prompts * n > MAX_CHOICES:
+        raise invalid(
+            param, f"expected at most {MAX_CHOICES} choices in all, but got {prompts * n}"
+        )
 
 
 def with_max_tokens(fields: SamplingParameters, count: int) -> SamplingParameters:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sglr_dataplane.api.schema.refusals import invalid, missing, mistyped
-from sglr_dataplane.job import Constraint
+from sglr_dataplane.job import Constraint, ConstraintKind
 from sglr_dataplane.prompt.constraint import compact
 from sglr_dataplane.prompt.json_values import is_array, is_object
 from sglr_dataplane.prompt.ranges import shown
@@ -37,6 +37,24 @@ def grammar_of(fields: Mapping[str, Any]) -> Constraint | None:
         first, second, *_ = found
         raise invalid(second, f"a request can have one grammar, and '{first}' is one already")
     return next(iter(found.values()), None)
+
+
+def native_grammar_of(*fields: tuple[ConstraintKind, str | None]) -> Constraint | None:
+    """Return the grammar of SGLang's own ``sampling_params``, whose *fields* are the wire's.
+
+    Raises:
+        InvalidRequestError: One is empty, or there are two.
+    """
+    found: list[tuple[ConstraintKind, str]] = [
+        (kind, source) for kind, source in fields if source is not None
+    ]
+    if len(found) > 1:
+        raise invalid(f"sampling_params.{found[1][0]}", "a request can have one grammar")
+    for kind, source in found:
+        if not source:
+            raise invalid(f"sampling_params.{kind}", "expected a grammar, but got an empty text")
+        return Constraint(kind, source)
+    return None
 
 
 def _response_format(param: str, value: Any) -> Constraint | None:

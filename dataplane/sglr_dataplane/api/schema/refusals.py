@@ -63,11 +63,12 @@ def type_name(value: Any) -> str:
     return _NAMES.get(type(value).__name__, "something else")
 
 
-def of_validation(error: msgspec.ValidationError) -> InvalidRequestError:
-    """Return msgspec's *error* as the client reads it."""
+def of_validation(error: msgspec.ValidationError, within: str = "") -> InvalidRequestError:
+    """Return msgspec's *error* as the client reads it; *within* is the path of what was read."""
     found = _PATH.match(str(error))
     what = found["what"] if found else str(error)
     path = (found["path"] or "" if found else "").replace("[...]", "").removeprefix(".")
+    path = ".".join(part for part in (within, path) if part)
     absent = _MISSING.match(what)
     if absent:
         return missing(f"{path}.{absent['name']}" if path else absent["name"])
