@@ -73,7 +73,12 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self, grace: float = GRACE) -> None:
-        """Refuse new calls, wait for those in flight for *grace* seconds, close the connections."""
+        """Refuse new calls, wait for those in flight, close the connections.
+
+        Args:
+            grace: Seconds to wait at most. A stream that this task itself left open is not
+                waited for: it could not go on meanwhile.
+        """
         self._in_flight.close()
         await self._in_flight.wait(grace)
         await self._http.aclose()
@@ -274,7 +279,7 @@ class AsyncClient:
 
     async def _walk(self, flow: Flow) -> AsyncGenerator[Any]:
         wire = AsyncWire(self._http, self._address, self.rules.limits, self._pool)
-        with self._in_flight:
+        with self._in_flight.call():
             async with aclosing(walk(flow, wire)) as answers:
                 async for answer in answers:
                     yield answer

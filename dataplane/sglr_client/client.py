@@ -74,7 +74,12 @@ class Client:
         self.close()
 
     def close(self, grace: float = GRACE) -> None:
-        """Refuse new calls, wait for those in flight for *grace* seconds, close the connections."""
+        """Refuse new calls, wait for those in flight, close the connections.
+
+        Args:
+            grace: Seconds to wait at most. A stream that this thread itself left open is not
+                waited for: it could not go on meanwhile.
+        """
         self._in_flight.close()
         self._in_flight.wait(grace)
         self._http.close()
@@ -255,5 +260,5 @@ class Client:
 
     def _walk(self, flow: Flow) -> Generator[Any]:
         wire = Wire(self._http, self._address, self.rules.limits, self._pool)
-        with self._in_flight:
+        with self._in_flight.call():
             yield from walk(flow, wire)

@@ -7,8 +7,9 @@ Python's and httpx's own line iteration also split at U+2028 and others, which J
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from sglr_client.errors import LineTooLongError
 
@@ -21,8 +22,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One event that has data.
 
     Attributes:

@@ -135,6 +135,27 @@ def test_a_bad_input_is_told_before_anything_is_sent(
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_an_output_that_cannot_be_written_is_told(
+    tmp_path: Path, mock_server: MockServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a sentence, before anything is sent."""
+    given = written(tmp_path / "in.jsonl", request("a"))
+
+    assert run(mock_server, given, tmp_path / "no" / "such" / "folder") == 2
+    assert "No such file" in capsys.readouterr().err
+    assert mock_server.requests == []
+
+
+def test_a_full_disk_is_told(
+    tmp_path: Path, mock_server: MockServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was answered before stays."""
+    given = written(tmp_path / "in.jsonl", request("a"), request("b"))
+
+    assert run(mock_server, given, Path("/dev/full")) == 2
+    assert "No space left" in capsys.readouterr().err
+
+
 def test_the_key_comes_from_its_file_or_the_environment(
     tmp_path: Path, mock_server: MockServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,27 @@ async def test_closing_waits_for_calls_in_flight(mock_server: MockServer) -> Non
         await another.chat("m", HI)
 
 
+async def test_closing_does_not_wait_for_a_stream_of_ones_own(mock_server: MockServer) -> None:
+    """It could not go on meanwhile; it is cut."""
+    mock_server.default = Say("a b c", gap=0.05)
+
+    def leave_open() -> object:
+        with Client(mock_server.url) as client:
+            stream = client.chat_stream("m", HI)
+            next(stream)
+        return stream
+
+    kept = await asyncio.wait_for(asyncio.to_thread(leave_open), 5.0)
+    async with asyncio.timeout(5.0), AsyncClient(mock_server.url) as another:
+        stream = another.chat_stream("m", HI)
+        await anext(stream)
+
+    assert kept is not None
+    for request in mock_server.requests:
+        await eventually(request.left.is_set)
+    await stream.aclose()
+
+
 async def test_closing_cuts_what_outlives_its_grace(
     open_door: Any, mock_server: MockServer
 ) -> None:

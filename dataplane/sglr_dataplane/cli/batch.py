@@ -94,10 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Answer the batch; return 0, 1 when requests failed, 2 for a bad input, 130 interrupted."""
     try:
         lines = read(arguments.input.read_bytes())
+        answered = keep_answered(arguments.output)
     except (OSError, InvalidInputError) as error:
         print(f"sglr batch: {error}", file=sys.stderr)
         return _INVALID
-    answered = keep_answered(arguments.output)
     todo = [line for line in lines if line.custom_id not in answered]
     if len(todo) < len(lines):
         print(f"{len(lines) - len(todo)} of {len(lines)} were answered before.", file=sys.stderr)
@@ -108,6 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
         return _INTERRUPTED
+    except OSError as error:
+        print(f"\nsglr batch: {error}", file=sys.stderr)
+        return _INVALID
     progress.finish()
     return int(progress.failed > 0)
 
@@ -143,7 +146,7 @@ def keep_answered(output: Path) -> set[str]:
 
     What else there may be: requests that failed, and a line cut by a crash.
     """
-    if not output.exists():
+    if not output.is_file():  # nothing yet, or a pipe or device that cannot be taken up
         return set()
     kept = {id: line for line in output.read_bytes().split(b"\n") if (id := _answered_id(line))}
     fresh = output.with_name(f"{output.name}.tmp")
@@ -179,9 +182,18 @@ async def _answer_all(
         breaker=None,
     ) as client:
         remaining = iter(todo)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(arguments.concurrency, len(todo))):
-                group.create_task(_work_off(client, remaining, progress, write))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(arguments.concurrency, len(todo))):
+                    group.create_task(_work_off(client, remaining, progress, write))
+        except* OSError as errors:
+            raise _first(errors) from None
+
+
+def _first(errors: BaseExceptionGroup[OSError]) -> OSError:
+    """Return one of *errors*: the disk is full for all workers alike."""
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _key(file: Path | None) -> str | None:
