@@ -41,6 +41,7 @@ USERS = {
     "admin": "system:masters",
     "system:kube-controller-manager": "",
 }
+"""With their groups."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,14 @@ class Ports:
 
 class Cluster:
     """The processes, files and ports below one directory."""
+
+    host = "127.0.0.1"
+    """Where the API server listens."""
+    prefix: tuple[str, ...] = ()
+    """What every process is started through."""
+    users = USERS
+    programs: tuple[str, ...] = ("kube-controller-manager", "kube-apiserver", "etcd")
+    """In the order in which they are stopped."""
 
     def __init__(self, root: Path, binaries: Path) -> None:
         """Look at *root*; nothing is started."""
@@ -74,7 +83,7 @@ class Cluster:
         (self.root / "ports.json").write_text(json.dumps(vars(_free_ports())))
         self._make_keys()
         self._make_tokens()
-        for user in USERS:
+        for user in self.users:
             self._kubeconfig(user)
         self._start("etcd", self._etcd())
         self._start("kube-apiserver", self._apiserver())
@@ -85,7 +94,7 @@ class Cluster:
 
     def down(self) -> None:
         """Stop everything, controllers first."""
-        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
+        for name in self.programs:
             self._stop(name)
 
     def restart_apiserver(self) -> None:
@@ -103,7 +112,7 @@ class Cluster:
     def get(self, path: str) -> str:
         """Return the body of a GET as administrator."""
         request = urllib.request.Request(  # our own https URL
-            f"https://127.0.0.1:{self.ports.api}{path}",
+            f"https://{self.host}:{self.ports.api}{path}",
             headers={"Authorization": f"Bearer {self._token('admin')}"},
         )
         context = ssl.create_default_context(cafile=str(self.keys / "ca.crt"))
@@ -133,7 +142,7 @@ class Cluster:
         return [
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{self.ports.etcd}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={self.host}",
             f"--secure-port={self.ports.api}",
             f"--cert-dir={keys}",
             f"--tls-cert-file={keys}/server.crt",
@@ -173,7 +182,7 @@ class Cluster:
         log = (self.root / "logs" / f"{name}.log").open("ab")
         with log:
             process = subprocess.Popen(
-                [str(self.binaries / command[0]), *command[1:]],
+                [*self.prefix, str(self.binaries / command[0]), *command[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -216,7 +225,7 @@ class Cluster:
     def _make_keys(self) -> None:
         keys = self.keys
         elliptic = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        names = "DNS:localhost,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:10.96.0.1"
+        names = f"DNS:localhost,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:{self.host},IP:10.96.0.1"
         (keys / "server.ext").write_text(f"subjectAltName={names}\n")
         _openssl(
             *("req", "-x509", *elliptic, "-days", "30", "-subj", "/CN=test-ca"),
@@ -236,7 +245,8 @@ class Cluster:
 
     def _make_tokens(self) -> None:
         lines = [
-            f'{secrets.token_hex(16)},{user},{user},"{groups}"' for user, groups in USERS.items()
+            f'{secrets.token_hex(16)},{user},{user},"{groups}"'
+            for user, groups in self.users.items()
         ]
         path = self.keys / "tokens.csv"
         path.touch(mode=0o600)
@@ -258,7 +268,7 @@ class Cluster:
     def kubeconfig(self, token: str) -> dict[str, Any]:
         """Return a kubeconfig for the bearer of *token*."""
         ca = base64.b64encode((self.keys / "ca.crt").read_bytes()).decode()
-        server = f"https://127.0.0.1:{self.ports.api}"
+        server = f"https://{self.host}:{self.ports.api}"
         cluster = {"server": server, "certificate-authority-data": ca}
         return {
             "apiVersion": "v1",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from sglr_dataplane.app import Router
+from sglr_dataplane.cli import serve
+from sglr_dataplane.config import RouterConfig
 from sglr_operator import cli as operator_cli
 from sglr_operator.probes import health_app
 from support.charts import EVERYTHING, MATRIX, NAMESPACE, ROOT, Object, container, one, pods, render
@@ -65,6 +69,71 @@ def test_the_operator_understands_its_flags(case: str) -> None:
     assert config.http.port == 8081
     assert config.lease.namespace == NAMESPACE
     assert config.debug is None
+
+
+def router_arguments(objects: list[Object]) -> argparse.Namespace:
+    """Return the routers' flags as their own command line reads them."""
+    first = container(objects, "sglr-router")
+    assert first["command"] == ["sglr"]
+    assert first["args"][0] == "serve"
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    return parser.parse_args(first["args"][1:])
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_the_routers_understand_their_flags(case: str) -> None:
+    """Their own parser takes them; every file they name is in a volume that is mounted."""
+    objects = render(MATRIX[case])
+    arguments = router_arguments(objects)
+    mounts = [m["mountPath"] for m in container(objects, "sglr-router")["volumeMounts"]]
+
+    assert (arguments.host, arguments.port) == ("0.0.0.0", 8080)
+    assert arguments.operator == f"sglr-operator.{NAMESPACE}.svc:9443"
+    files = [
+        arguments.operator_ca,
+        arguments.operator_certificate,
+        arguments.operator_key,
+        arguments.operator_token,
+        arguments.last_known_good,
+    ]
+    for file in filter(None, files):
+        assert str(file.parent) in mounts
+    has_tls = MATRIX[case].get("push", {}).get("tls", {}).get("mode") != "disabled"
+    assert (arguments.operator_ca is not None) is has_tls
+    assert sum(f is not None for f in (arguments.operator_token, arguments.operator_key)) == has_tls
+
+
+def test_a_router_ends_its_streams_before_it_is_killed() -> None:
+    """A46: settle and drain are what it is told, and the pod's grace is longer than both."""
+    objects = render({"router": {"shutdown": {"settle": "7s", "drain": "90s", "margin": "3s"}}})
+    arguments = router_arguments(objects)
+    pod = one(objects, "Deployment", "sglr-router")["spec"]["template"]["spec"]
+
+    assert (arguments.drain_settle, arguments.drain_deadline) == (7.0, 97.0)
+    assert pod["terminationGracePeriodSeconds"] == 100
+
+
+@pytest.mark.parametrize(("wait", "hook"), [("0s", False), ("20s", True)])
+def test_a_pre_stop_hook_needs_no_shell(wait: str, hook: bool) -> None:
+    """Without a wait there is none; with one, it runs what the image has."""
+    first = container(render({"router": {"shutdown": {"preStop": wait}}}), "sglr-router")
+
+    assert ("lifecycle" in first) is hook
+    if hook:
+        command = first["lifecycle"]["preStop"]["exec"]["command"]
+        assert command == ["python3", "-c", "import time; time.sleep(20)"]
+
+
+def test_the_routers_are_probed_where_they_answer() -> None:
+    """Alive and ready are different questions: a router without workers is not restarted."""
+    first = container(render(), "sglr-router")
+    paths = {getattr(route, "path", "") for route in Router(RouterConfig()).app.routes}
+
+    assert first["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
+    assert first["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert {"/livez", "/readyz", "/metrics"} <= paths
+    assert first["ports"] == [{"name": "http", "containerPort": 8080}]
 
 
 def test_a_cluster_wide_operator_reviews_the_tokens_of_its_own_routers() -> None:
