@@ -19,15 +19,16 @@ from typing import Any, Final
 from kubernetes.aio.client import ApiClient
 
 from sglr_operator.caches import Caches
-from sglr_operator.cluster import POOLS, CacheBuilder, credentials, slices_of
+from sglr_operator.cluster import CacheBuilder, credentials, slices_of
 from sglr_operator.config import Address, OperatorConfig
 from sglr_operator.elector import Clocks, Elector
 from sglr_operator.errors import KubeError, OperatorError
-from sglr_operator.kube import Kube, Resource
+from sglr_operator.kube import Kube
 from sglr_operator.leadership import Leadership
 from sglr_operator.metrics import Metrics
 from sglr_operator.probes import debug_app, health_app, serving
 from sglr_operator.reflector import Key, Timing
+from sglr_operator.resources import POOLS, Resource
 from sglr_proto.snapshot import Epoch
 
 logger = logging.getLogger(__name__)

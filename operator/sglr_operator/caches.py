@@ -76,6 +76,8 @@ class Caches:
         self._wanted: dict[Key, Wanted] = {}
         self._users: dict[Key, set[Key]] = defaultdict(set)
         """By namespace and Service: the backends that name it."""
+        self._selectors: dict[str, set[Key]] = defaultdict(set)
+        """By namespace: the backends that select pods, themselves or through a pool."""
 
     def __repr__(self) -> str:
         return f"<Caches {self.reflectors!r}>"
@@ -159,12 +161,13 @@ class Caches:
     def depends(self, key: Key, wanted: Wanted | None) -> None:
         """Note what backend *key* depends on; None when it is gone."""
         before = self._wanted.pop(key, None)
-        if before is not None and before.service:
+        if before is not None:
             self._users[(key[0], before.service)].discard(key)
+            self._selectors[key[0]].discard(key)
         if wanted is not None:
             self._wanted[key] = wanted
-            if wanted.service:
-                self._users[(key[0], wanted.service)].add(key)
+            users = self._users[(key[0], wanted.service)] if wanted.service else None
+            (self._selectors[key[0]] if users is None else users).add(key)
 
     # The view.
 
@@ -210,9 +213,8 @@ class Caches:
         """Yield the backends whose selector, or whose pool's, matched the pod or matches it now."""
         namespace = change.key[0]
         versions = [pod for pod in (change.old, change.new) if pod is not None]
-        for key, wanted in self._wanted.items():
-            if key[0] != namespace:
-                continue
+        for key in self._selectors.get(namespace, ()):
+            wanted = self._wanted[key]
             selector = wanted.selector or self._pool_selector(namespace, wanted.pool)
             if selector is not None and any(
                 selector.matches(labels(pod.metadata)) for pod in versions

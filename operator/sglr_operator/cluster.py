@@ -12,20 +12,11 @@ from kubernetes.aio.client import Configuration
 from sglr_operator.caches import SERVICE_LABEL, Caches
 from sglr_operator.config import OperatorConfig
 from sglr_operator.errors import ConfigError
-from sglr_operator.kube import Kube, KubeSource, Resource
+from sglr_operator.kube import Kube, KubeSource
 from sglr_operator.metrics import Metrics
 from sglr_operator.objects import BackendObject, EndpointSlice, InferencePool, Pod, Service
 from sglr_operator.reflector import Change, Reflector, Timing
-from sglr_operator.statuses import BACKENDS
-
-PODS: Final = Resource("", "v1", "pods")
-SERVICES: Final = Resource("", "v1", "services")
-SLICES: Final = (
-    Resource("discovery.k8s.io", "v1", "endpointslices"),
-    Resource("discovery.k8s.io", "v1beta1", "endpointslices"),
-)
-"""Newest first."""
-POOLS: Final = Resource("inference.networking.k8s.io", "v1", "inferencepools")
+from sglr_operator.resources import BACKENDS, PODS, POOLS, SERVICES, SLICES, Resource
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 

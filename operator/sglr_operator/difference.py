@@ -11,7 +11,7 @@ from kubernetes.aio.client import ApiClient
 from sglr_operator.cluster import credentials
 from sglr_operator.errors import NotFoundError
 from sglr_operator.kube import Kube
-from sglr_operator.statuses import BACKENDS
+from sglr_operator.resources import BACKENDS
 from sglr_operator.verdict import with_defaults
 from sglr_proto.backend import KIND, ManifestError
 from sglr_proto.documents import read_documents

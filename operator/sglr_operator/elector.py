@@ -17,12 +17,11 @@ import msgspec
 
 from sglr_operator.config import LeaseConfig
 from sglr_operator.errors import ConflictError, KubeError, NotFoundError
-from sglr_operator.kube import Kube, Resource
+from sglr_operator.kube import Kube
+from sglr_operator.resources import LEASES
 from sglr_proto.snapshot import Epoch
 
 logger = logging.getLogger(__name__)
-
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):

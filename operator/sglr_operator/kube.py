@@ -20,6 +20,7 @@ import msgspec
 from sglr_operator.config import WatchConfig
 from sglr_operator.errors import StatusError, UnreachableError, status_error
 from sglr_operator.reflector import Event, Key, Listing
+from sglr_operator.resources import Resource
 
 logger = logging.getLogger(__name__)
 
@@ -67,30 +68,6 @@ class _ApiResource(msgspec.Struct, frozen=True):
 
 class _ApiResources(msgspec.Struct, frozen=True):
     resources: list[_ApiResource] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """One kind of object, as a path of the API."""
-
-    group: str
-    """Empty for the core group."""
-    version: str
-    plural: str
-
-    @property
-    def root(self) -> str:
-        """The path of the group and version."""
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path of the collection or object; all namespaces when *namespace* is ''."""
-        parts = [self.root]
-        if namespace:
-            parts += ["namespaces", namespace]
-        parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
-        return "/".join(parts)
 
 
 class RestClient(Protocol):

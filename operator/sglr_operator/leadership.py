@@ -130,7 +130,7 @@ class Leadership:
             self.publisher.begin(epoch)
             self._outranked = None
             reconciler = self._reconciler = self._new_reconciler()
-            reconciler.start()
+            await reconciler.start()
             server = await self._start_server()
             try:
                 epoch = await self._work(reconciler)

@@ -31,6 +31,8 @@ from sglr_proto.snapshot import BackendSnapshot, EndpointState
 _WRITERS: Final = 8
 """Status writes at once: enough for a thousand backends at a start, few enough for any server."""
 
+_AT_ONCE: Final = 20
+"""Backends composed before others get a turn: about 10 ms for small ones."""
 _LOOK: Final = 1.0
 """Seconds between two looks at routers that owe an answer: their silence makes no event."""
 
@@ -101,14 +103,14 @@ class Reconciler:
 
     # The walk.
 
-    def start(self) -> None:
-        """Reconcile everything at once, then let the publisher speak.
+    async def start(self) -> None:
+        """Reconcile everything, then let the publisher speak.
 
         The caches must be synced: from here on an absence is a removal.
         """
         now = self._clock()
         self._dirty = {item.metadata.key: (now, now) for item in self._caches.backends()}
-        self._reconcile(list(self._dirty))
+        await self._reconcile(list(self._dirty))
         self._publisher.complete(self._existing())
 
     async def run(self) -> None:
@@ -118,7 +120,7 @@ class Reconciler:
             while True:
                 due, wait = self._due()
                 if due:
-                    self._reconcile(due)
+                    await self._reconcile(due)
                     self._publisher.complete(self._existing())
                     continue
                 try:
@@ -138,14 +140,18 @@ class Reconciler:
         due = [key for key, time in times.items() if time <= now]
         return due, min(times.values(), default=now) - now if times else None
 
-    def _reconcile(self, keys: list[Key]) -> None:
+    async def _reconcile(self, keys: list[Key]) -> None:
         since = {key: self._dirty.pop(key)[0] for key in keys}
         for key in keys:
             self._read(key)
+        # Before anything is composed: a name's owner may be read after the one that loses it.
         for loser in self._find_conflicts():
             since.setdefault(loser, self._clock())
-        for key, first in since.items():
+        for number, (key, first) in enumerate(since.items()):
             self._compose(key, first)
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                # A thousand backends take a second; the Lease and the routers must not wait.
+                await asyncio.sleep(0)
         self._count()
 
     def _read(self, key: Key) -> None:

@@ -18,18 +18,17 @@ import msgspec
 
 from sglr_operator.config import StatusConfig
 from sglr_operator.errors import KubeError, NotFoundError
-from sglr_operator.kube import Kube, Resource
+from sglr_operator.kube import Kube
 from sglr_operator.metrics import Metrics
 from sglr_operator.objects import ObjectMeta
 from sglr_operator.reflector import Key
+from sglr_operator.resources import BACKENDS, EVENTS
 from sglr_operator.schema import PLURAL
 from sglr_operator.status import BackendStatus
-from sglr_proto.backend import API_VERSION, GROUP, KIND, VERSION
+from sglr_proto.backend import API_VERSION, GROUP, KIND
 
 logger = logging.getLogger(__name__)
 
-BACKENDS: Final = Resource(GROUP, VERSION, PLURAL)
-EVENTS: Final = Resource("", "v1", "events")
 MANAGER: Final = "sglr-operator"
 
 _RETRY: Final = 2.0

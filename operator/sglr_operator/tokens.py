@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from sglr_operator.errors import KubeError
-from sglr_operator.kube import Kube, Resource
+from sglr_operator.kube import Kube
+from sglr_operator.resources import REVIEWS
 
-REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews")
 _ACCOUNT: Final = "system:serviceaccount:"
 
 

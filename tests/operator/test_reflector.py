@@ -16,10 +16,11 @@ from prometheus_client import CollectorRegistry
 
 from sglr_operator.config import WatchConfig
 from sglr_operator.errors import status_error
-from sglr_operator.kube import Kube, KubeSource, Resource
+from sglr_operator.kube import Kube, KubeSource
 from sglr_operator.metrics import Metrics
 from sglr_operator.objects import Pod
 from sglr_operator.reflector import Change, Event, Listing, Reflector, Timing
+from sglr_operator.resources import PODS
 from support.kube_api import FakeApi, FaultKind, running_api
 from support.kube_wait import until
 
@@ -33,7 +34,6 @@ FAST = WatchConfig(
     backoff_most=0.05,
     steady_after=0.5,
 )
-PODS = Resource("", "v1", "pods")
 
 
 @dataclass

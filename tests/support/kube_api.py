@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal
 
 from aiohttp import web
@@ -330,7 +332,8 @@ class FakeApi:
                 # etcd compaction under a running watch: the real server ends it the same way.
                 await self._stream(response, call, version, "410 event")
                 return
-            fresh = [entry for entry in self._table(call.plural).log if entry[0] > version]
+            log = self._table(call.plural).log
+            fresh = log[bisect_right(log, version, key=itemgetter(0)) :]
             for number, kind, body in fresh:
                 version = number
                 if _selected(call, body) and fault != "bookmarks only":
