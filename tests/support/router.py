@@ -40,6 +40,7 @@ def manifest(*addresses: str, model: str = "m", tokenizer: Path = DEMO_MODEL) ->
                 "model": {"name": model, "aliases": ["org/alias", "/leading"]},
                 "tokenizer": {"path": str(tokenizer)},
                 "workers": {"static": {"endpoints": endpoints}},
+                "routing": {"policy": "RoundRobin"},
             },
         }
     )
