@@ -21,7 +21,7 @@ from sglr_dataplane.api.models import Models
 from sglr_dataplane.api.ops import Ops
 from sglr_dataplane.api.routes import inference_routes
 from sglr_dataplane.api.server import address_of, listen, new_server
-from sglr_dataplane.engine.sglang import SGLangEngine
+from sglr_dataplane.engine.lean import LeanEngine, lean_engine
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.intake import Intake
 from sglr_dataplane.fleet.manifest_file import ManifestFile
@@ -94,8 +94,8 @@ class Router:
             for key in self.registry.counts()
         }
 
-    def _engine(self, endpoint: Endpoint, backend: SGLangBackend) -> SGLangEngine:
-        return SGLangEngine(endpoint.address, deadlines=settings_of(backend.spec).deadlines)
+    def _engine(self, endpoint: Endpoint, backend: SGLangBackend) -> LeanEngine:
+        return lean_engine(endpoint.address, deadlines=settings_of(backend.spec).deadlines)
 
     def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()
