@@ -122,6 +122,11 @@ class Calls:
             self._has_arguments = True
             self._send(CallArguments(self.count - 1, text))
 
+    def aside(self, text: str) -> None:
+        """Text inside a call that is no part of it: nothing is lost, and the call goes on."""
+        self._sink.text(text)
+        self.settle()
+
     def close(self, *, complete: bool = True) -> None:
         """The call has ended; *complete* when its arguments are a whole JSON object, or absent."""
         self.open()

@@ -203,6 +203,18 @@ def json_value(
             return False
 
 
+def begins_object(source: Source) -> Reading[bool]:
+    """Read whitespace and, where a JSON object begins, its brace; return whether one does.
+
+    A brace without a key or its closing one behind it is read as well, and begins none.
+    """
+    yield from source.space()
+    if (yield from source.literal("{")) is None:
+        return False
+    yield from source.space()
+    return (yield from source.ahead('"', "}")) is not None
+
+
 def json_string(source: Source) -> Reading[tuple[str, str | None]]:
     """Read a JSON string; return its text, and what it says (None when it is broken off)."""
     parts: list[str] = []

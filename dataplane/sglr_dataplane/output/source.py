@@ -225,6 +225,21 @@ class Source:
             raise MismatchError
         return found
 
+    def known(self, wanted: Markers, aside: Callable[[str], object]) -> Reading[str | None]:
+        """Return the next of *wanted*, unread; whatever stands before it goes *aside*.
+
+        Returns:
+            The marker; None when the text ended, be it in the beginning of a marker, which is
+            then read: it was markup.
+        """
+        yield from self.space()
+        while self._at >= len(self._text) or wanted.begins(self._text, self._at):
+            if self.ended:
+                self.take(len(self._text))
+                return None
+            yield
+        return (yield from self.until(wanted, aside))
+
     def until(self, wanted: Markers, emit: Callable[[str], object]) -> Reading[str | None]:
         """Give the text before the next marker to *emit*; return the marker, still unread.
 

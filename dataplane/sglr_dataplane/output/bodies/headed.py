@@ -21,8 +21,8 @@ class HeadedCalls:
 
     opens: tuple[str, ...] = ()
     """Markers that begin a call inside the section; none when the opening marker does."""
-    prefixes: tuple[str, ...] = ()
-    """What may stand before the name."""
+    kind_end: str = ""
+    """The marker between the kind of a call, which says nothing, and the name."""
     ends: tuple[str, ...] = ()
     """Markers between name and arguments; none: the arguments follow directly."""
     id_marker: str = ""
@@ -44,7 +44,8 @@ class HeadedCalls:
     def markers(self) -> tuple[str, ...]:
         """All markers after the opening one."""
         one = (self.id_marker,) if self.id_marker else ()
-        return (*self.opens, *self.prefixes, *self.ends, *one, *self.closes, *self.closers)
+        kind = (self.kind_end,) if self.kind_end else ()
+        return (*self.opens, *kind, *self.ends, *one, *self.closes, *self.closers)
 
     def read(self, source: Source, calls: Calls) -> Reading[None]:
         """Read the section up to its end, which may be missing after the last call."""
@@ -70,8 +71,9 @@ class HeadedCalls:
 
     def _call(self, source: Source, calls: Calls) -> Reading[None]:
         yield from source.space()
-        yield from source.literal(*self.prefixes)
         name = yield from source.run(NAME)
+        if self.kind_end and (yield from source.literal(self.kind_end)) is not None:
+            name = yield from source.run(NAME)
         model_id = yield from self._model_id(source)
         yield from self._header_end(source)
         if self.counted:

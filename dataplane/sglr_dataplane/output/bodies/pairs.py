@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sglr_dataplane.output.arguments import Arguments
 from sglr_dataplane.output.bodies.headed import NAME
 from sglr_dataplane.output.calls import Calls
-from sglr_dataplane.output.json_text import json_value
+from sglr_dataplane.output.json_text import begins_object, json_value
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 from sglr_dataplane.output.values import Kinds
 
@@ -75,17 +75,20 @@ class PairCalls:
         if (yield from source.ahead(self.key[0], self.closes, "{")) is None:
             raise MismatchError
         calls.open()
+        calls.settle()
         yield from self._body(source, calls, Arguments(calls, calls.parameters(name)))
 
     def _body(self, source: Source, calls: Calls, arguments: Arguments) -> Reading[None]:
-        if (yield from source.peek()) == "{":
-            whole = yield from json_value(source, calls.arguments, (self.closes,))
+        if (yield from begins_object(source)):
+            begun = source.recorded()
+            whole = yield from json_value(source, calls.arguments, (self.closes,), begun=begun)
             yield from source.space()
             yield from source.literal(self.closes)
             calls.close(complete=whole)
             return
-        outer = (self.closes, *self.closers)
-        while (found := (yield from source.ahead(self.key[0], *outer))) is not None:
+        calls.aside(source.recorded().strip())
+        wanted = source.markers(self.key[0], self.closes, *self.closers)
+        while (found := (yield from source.known(wanted, calls.aside))) is not None:
             if found != self.key[0]:
                 yield from source.literal(self.closes)
                 arguments.close(complete=True)
@@ -93,9 +96,8 @@ class PairCalls:
             if not (yield from self._pair(source, arguments)):
                 return
             yield from self._gap(source)
+            calls.settle()
         arguments.close(complete=False)
-        if (yield from source.more()):
-            raise MismatchError
 
     def _pair(self, source: Source, arguments: Arguments) -> Reading[bool]:
         """Read a key and its value; return False when the text ended in them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sglr_dataplane.output.arguments import Arguments
 from sglr_dataplane.output.calls import Calls
-from sglr_dataplane.output.json_text import json_value
+from sglr_dataplane.output.json_text import begins_object, json_value
 from sglr_dataplane.output.source import MismatchError, Reading, Source
 from sglr_dataplane.output.values import STRING, Kinds
 
@@ -35,7 +35,8 @@ class Tag:
             MismatchError: It carries none.
         """
         found = attribute(attributes, self.name) if self.name else attributes.strip(" \t\"'/")
-        if not found or not _NAME.fullmatch(found):
+        found = (found or "").strip()
+        if not _NAME.fullmatch(found):
             raise MismatchError
         return found
 
@@ -112,35 +113,35 @@ class _Call:
             calls.close()
             return
         self._arguments = Arguments(calls, calls.parameters(name))
-        yield from source.space()
-        if (yield from source.peek()) == "{":
-            whole = yield from json_value(source, calls.arguments, (form.call.closes,))
+        calls.settle()
+        if (yield from begins_object(source)):
+            closers = (form.call.closes, *form.closers)
+            begun = source.recorded()
+            whole = yield from json_value(source, calls.arguments, closers, begun=begun)
             yield from source.space()
             yield from source.literal(form.call.closes)
             calls.close(complete=whole)
             return
+        calls.aside(source.recorded().strip())
         while (yield from self._parameter()):
             pass
 
     def _attributes(self, tag: Tag) -> Reading[str]:
         """Read the rest of an opening tag; return what stands in it."""
-        text, found = yield from self._source.text_until(tag.ends, "\n")
-        if found != tag.ends:
-            raise MismatchError
+        line_end = () if tag.name else ("\n",)
+        text, _ = yield from self._source.text_until(tag.ends, *line_end)
         yield from self._source.expect(tag.ends)
         return text
 
     def _parameter(self) -> Reading[bool]:
         """Read a parameter, or what ends the call; return whether the call goes on."""
         form, source = self._form, self._source
-        yield from source.space()
         outer = (*form.closers, form.call.opens)
-        found = yield from source.ahead(form.parameter.opens, form.call.closes, *outer)
+        wanted = source.markers(form.parameter.opens, form.call.closes, *outer)
+        found = yield from source.known(wanted, self._calls.aside)
         if found != form.parameter.opens:
             yield from source.literal(form.call.closes)
             self._arguments.close(complete=found is not None)
-            if found is None and (yield from source.more()):
-                raise MismatchError
             return False
         yield from source.expect(form.parameter.opens)
         attributes = yield from self._attributes(form.parameter)

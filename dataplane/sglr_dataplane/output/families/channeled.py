@@ -17,6 +17,12 @@ _HARMONY_RESTARTS = (
     *(f"<|channel|>{channel}" for channel in ("analysis", "commentary", "final")),
 )
 _HARMONY_ENDS = ("<|end|>", "<|call|>", "<|return|>", *_HARMONY_RESTARTS)
+_INKLING_TYPES = (
+    "<|content_thinking|>",
+    "<|content_text|>",
+    "<|content_invoke_tool_json|>",
+    "<|content_invoke_tool_text|>",
+)
 _INKLING_ENDS = ("<|end_message|>", "<|content_model_end_sampling|>", "<|message_model|>")
 _ATEM = MarkedMessage(
     "<atem:function_calls>",
@@ -80,15 +86,10 @@ _HARMONY = Channels(
 )
 _INKLING = Channels(
     starts=("<|message_model|>",),
-    header_ends=(
-        "<|content_thinking|>",
-        "<|content_text|>",
-        "<|content_invoke_tool_json|>",
-        "<|content_invoke_tool_text|>",
-    ),
+    header_ends=_INKLING_TYPES,
     ends=("<|end_message|>", "<|content_model_end_sampling|>"),
     stops=(),
-    restarts=("<|message_model|>",),
+    restarts=("<|message_model|>", *_INKLING_TYPES),
     route=inkling_route,
     header=re.compile(r"<\|message_model\|>\s*[\w.:/-]*"),
 )

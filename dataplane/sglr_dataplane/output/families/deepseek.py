@@ -19,7 +19,7 @@ def _sections(*, fenced: bool) -> tuple[Opener, ...]:
     def calls(*, begun: bool) -> HeadedCalls:
         return HeadedCalls(
             opens=(_CALL,),
-            prefixes=(f"function{_SEP}",) if fenced else (),
+            kind_end=_SEP if fenced else "",
             ends=(_SEP,),
             closes=(_CALL_END,),
             closers=(_END,),
