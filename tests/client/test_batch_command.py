@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import signal
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sglr_client.testing import Drop, Fail, MockServer, Say
+from sglr_client.testing import Drop, Fail, Hang, MockServer, Raw, Say
 from sglr_dataplane.cli import batch
-from support.client_doors import HI
+from support.client_doors import HI, eventually
 
 
 def request(id: str, url: str = "/v1/chat/completions", **body: Any) -> dict[str, Any]:
@@ -144,6 +148,42 @@ def test_an_output_that_cannot_be_written_is_told(
     assert run(mock_server, given, tmp_path / "no" / "such" / "folder") == 2
     assert "No such file" in capsys.readouterr().err
     assert mock_server.requests == []
+
+
+def test_an_interruption_is_told_and_loses_nothing(tmp_path: Path, mock_server: MockServer) -> None:
+    """The process ends with the shell's status for it; what was answered is in the file."""
+    given = written(tmp_path / "in.jsonl", request("a"), request("b"))
+    mock_server.play(Say("one"), Hang())
+    program = (
+        "import argparse, sys\n"
+        "from sglr_dataplane.cli.batch import add_arguments, run\n"
+        "parser = argparse.ArgumentParser()\n"
+        "add_arguments(parser)\n"
+        "sys.exit(run(parser.parse_args()))\n"
+    )
+    output = tmp_path / "out.jsonl"
+    command = [sys.executable, "-c", program, str(given), str(output), "--concurrency", "1"]
+    with subprocess.Popen(
+        [*command, "--base-url", mock_server.url], stderr=subprocess.PIPE, text=True
+    ) as process:
+        asyncio.run(eventually(lambda: len(mock_server.requests) == 2, 15.0))
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=10)
+
+    assert process.returncode == 130
+    assert "goes on from here" in told
+    assert list(answers(output)) == ["a"]
+
+
+def test_a_proxys_page_is_kept_as_text(tmp_path: Path, mock_server: MockServer) -> None:
+    """An error's body that is no JSON."""
+    given = written(tmp_path / "in.jsonl", request("a"))
+    mock_server.play(Raw([b"<html>"], status=413, content_type="text/html"))
+
+    run(mock_server, given, tmp_path / "out.jsonl")
+
+    response = answers(tmp_path / "out.jsonl")["a"]["response"]
+    assert (response["status_code"], response["body"]) == (413, "<html>")
 
 
 def test_a_full_disk_is_told(

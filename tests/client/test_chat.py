@@ -70,6 +70,19 @@ async def test_completions_embeddings_and_models(door: Door, mock_server: MockSe
     assert [model.id for model in models.data] == ["a", "b/c"]
 
 
+async def test_completions_are_streamed(mock_server: MockServer) -> None:
+    """By both clients, one answer for each prompt."""
+    mock_server.default = Say("to be")
+    with Client(mock_server.url) as client:
+        blocking = await asyncio.to_thread(list, client.completions_stream("m", "Say it"))
+    async with AsyncClient(mock_server.url) as another:
+        awaited = [chunk async for chunk in another.completions_stream("m", "Say it")]
+
+    assert "".join(chunk.text for chunk in blocking) == "to be"
+    assert "".join(chunk.text for chunk in awaited) == "to be"
+    assert blocking[-1].choices[0].finish_reason == "stop"
+
+
 async def test_any_path_can_be_posted_to(door: Door, mock_server: MockServer) -> None:
     """For what the API does not name."""
     mock_server.play(Raw([b'{"tokens":[1,2]}'], content_type="application/json"))

@@ -7,6 +7,7 @@ import time
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
+import httpx2
 import pytest
 
 from sglr_client import AsyncClient, Client, Health, ModelNotReadyError, UnhealthyError
@@ -44,6 +45,20 @@ async def test_alive_is_not_ready(door: Door, mock_server: MockServer) -> None:
     loading = await door.ask("is_model_ready", "m")
 
     assert (unlisted, listed, loading) == (False, True, False)
+
+
+def test_a_broken_list_of_models_is_not_ready() -> None:
+    """And it is told why."""
+
+    def answered(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200 if request.url.path == "/health" else 500)
+
+    with Client("http://elsewhere.test", http=httpx2.MockTransport(answered)) as client:
+        ready = client.is_model_ready("m")
+        with pytest.raises(ModelNotReadyError, match="/v1/models failed: The server answered 500"):
+            client.wait_for_model("m", 0.1, interval=0.2)
+
+    assert not ready
 
 
 async def test_a_model_is_waited_for(door: Door, mock_server: MockServer) -> None:

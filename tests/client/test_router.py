@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 
 from sglr_client import AsyncClient, Client, InvalidRequestError, NotFoundError
+from sglr_dataplane.sim.script import Play, Rule, Script
 from support.client_doors import HI
 from support.router import RunningRouter, manifest, running_router
 from support.sim import sim_worker
+
+TEXT = "Schöne Grüße from a worker, 你好."
 
 
 @pytest.fixture
 async def router(tmp_path: Path) -> AsyncIterator[RunningRouter]:
     """A router over one simulated worker, ready."""
     async with (
-        sim_worker() as worker,
+        sim_worker(Script(rules=(Rule(play=(Play(text=TEXT),)),)), model_name="m") as worker,
         running_router(tmp_path, manifest(worker.address)) as running,
     ):
         yield running
@@ -27,13 +30,13 @@ async def router(tmp_path: Path) -> AsyncIterator[RunningRouter]:
 async def test_the_router_answers_chats_and_streams(router: RunningRouter) -> None:
     """The same text either way, with the usage that was asked for."""
     async with AsyncClient(router.url) as client:
-        whole = await client.chat("m", HI, temperature=0.0, max_tokens=12)
+        whole = await client.chat("m", HI, temperature=0.0)
         stream = client.chat_stream(
-            "m", HI, temperature=0.0, max_tokens=12, stream_options={"include_usage": True}
+            "m", HI, temperature=0.0, stream_options={"include_usage": True}
         )
         streamed = "".join([chunk.text async for chunk in stream])
 
-    assert streamed == whole.text != ""
+    assert streamed == whole.text == TEXT
     assert stream.usage is not None
     assert whole.usage is not None
     assert stream.usage.completion_tokens == whole.usage.completion_tokens > 0
