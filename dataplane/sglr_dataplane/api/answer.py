@@ -170,6 +170,8 @@ class WholeChoice:
     """One choice that is complete."""
 
     message: Message
+    deltas: tuple[Delta, ...]
+    """What *message* was collected from, in order."""
     usage: Usage
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...]
@@ -185,8 +187,10 @@ async def whole(answer: Answer) -> list[WholeChoice]:
 
 
 def _whole_choice(told: Sequence[News]) -> WholeChoice:
+    deltas = tuple(delta for news in told for delta in news.deltas)
     return WholeChoice(
-        message=collect(delta for news in told for delta in news.deltas),
+        message=collect(deltas),
+        deltas=deltas,
         usage=told[-1].usage,
         token_ids=tuple(token for news in told for token in news.token_ids),
         logprobs=tuple(each for news in told for each in news.logprobs),

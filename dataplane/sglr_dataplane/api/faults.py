@@ -34,9 +34,35 @@ def envelope(error: RouterError) -> dict[str, dict[str, str | None]]:
     }
 
 
-def fault_reply(error: RouterError) -> Response:
-    """Return the HTTP answer for *error*; 413 also closes the connection, its body is unread."""
-    reply = Response(orjson.dumps(envelope(error)), error.status, media_type="application/json")
+_ANTHROPIC_TYPES = {
+    HTTPStatus.BAD_REQUEST: "invalid_request_error",
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "request_too_large",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+    HTTPStatus.SERVICE_UNAVAILABLE: "overloaded_error",
+    HTTPStatus.GATEWAY_TIMEOUT: "timeout_error",
+}
+
+
+def anthropic_envelope(error: RouterError) -> dict[str, Any]:
+    """Return Anthropic's error object for *error*."""
+    kind = _ANTHROPIC_TYPES.get(HTTPStatus(error.status), "api_error")
+    if kind == "api_error" and error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        kind = "invalid_request_error"
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def fault_reply(error: RouterError, path: str = "") -> Response:
+    """Return the HTTP answer for *error*; 413 also closes the connection, its body is unread.
+
+    Args:
+        error: What went wrong.
+        path: What was asked for: Anthropic's clients read errors in their own shape.
+    """
+    shaped = anthropic_envelope if path.startswith("/v1/messages") else envelope
+    reply = Response(orjson.dumps(shaped(error)), error.status, media_type="application/json")
     if error.retry_after is not None:
         reply.headers["Retry-After"] = str(error.retry_after)
     if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
@@ -82,11 +108,11 @@ class Faults:
             if started:
                 raise
             scope["state"]["failure"] = error.code
-            await fault_reply(error)(scope, receive, send)
+            await fault_reply(error, scope["path"])(scope, receive, send)
         except HTTPException as error:
             answer = _as_router_error(error, scope)
             scope["state"]["failure"] = answer.code
-            reply = fault_reply(answer)
+            reply = fault_reply(answer, scope["path"])
             reply.headers.update(error.headers or {})
             await reply(scope, receive, send)
         except Exception:
@@ -95,7 +121,7 @@ class Faults:
                 raise
             failure = RouterError("The router failed on this request; its log has the reason.")
             scope["state"]["failure"] = failure.code
-            await fault_reply(failure)(scope, receive, send)
+            await fault_reply(failure, scope["path"])(scope, receive, send)
 
 
 def http_exception(_request: Any, error: Exception) -> Response:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 from starlette.routing import Route
 
 from sglr_dataplane.api.chat import Walk
+from sglr_dataplane.api.counting import CountTokens
 from sglr_dataplane.api.dialects.chat import ChatDialect
 from sglr_dataplane.api.dialects.completions import CompletionDialect
+from sglr_dataplane.api.dialects.messages import MessagesDialect
 from sglr_dataplane.api.dialects.native import NativeDialect
 from sglr_dataplane.api.tokenization import Detokenize, Tokenize
 from sglr_dataplane.errors import NotServedError
@@ -44,6 +46,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
     "/v1/chat/completions": ChatDialect(),
     "/v1/completions": CompletionDialect(),
     "/generate": NativeDialect(),
+    "/v1/messages": MessagesDialect(),
 }
 """The APIs that generate, by path."""
 
@@ -76,6 +79,7 @@ def inference_routes(
     detokenize = Detokenize(recipes, config.limits)
     return [
         *walks,
+        Route("/v1/messages/count_tokens", CountTokens(recipes, config.limits), methods=["POST"]),
         Route("/v1/tokenize", tokenize, methods=["POST"]),
         Route("/tokenize", tokenize, methods=["POST"]),
         Route("/v1/detokenize", detokenize, methods=["POST"]),

@@ -99,7 +99,7 @@ async def test_a34_a_bad_body_is_a_400_that_names_the_place(
     ("method", "path", "headers", "status", "code"),
     [
         ("POST", "/v1/nowhere", JSON, 404, "unknown_url"),
-        ("GET", "/", {}, 404, "unknown_url"),
+        ("GET", "/v1", {}, 404, "unknown_url"),
         ("GET", PATH, {}, 405, "method_not_allowed"),
         ("DELETE", "/v1/models", {}, 405, "method_not_allowed"),
         ("POST", PATH, {"content-type": "text/plain"}, 415, "unsupported_media_type"),

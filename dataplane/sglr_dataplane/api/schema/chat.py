@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
+
+import msgspec
 
 from sglr_dataplane.api.schema import refusals
 from sglr_dataplane.api.schema.bodies import BodyReader
@@ -51,6 +55,7 @@ class ChatBody(GeneratingBody, frozen=True, kw_only=True):
 
 
 _READER = BodyReader(ChatBody, CHAT_FIELDS)
+_NO_ORIGIN: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,8 @@ class ChatRequest:
     """True: control tokens in the content are shown."""
     warnings: tuple[str, ...] = ()
     """What of the request has no effect, for the answer's header."""
+    origin: Mapping[str, Any] = field(default_factory=lambda: _NO_ORIGIN)
+    """What the reply needs of a request that came in another API's words."""
 
 
 def decode_chat(body: bytes) -> ChatRequest:
@@ -91,6 +98,31 @@ def decode_chat(body: bytes) -> ChatRequest:
         return _checked(sent)
     except RecursionError as error:
         raise refusals.too_deep() from error
+
+
+def chat_request(
+    fields: Mapping[str, Any],
+    *,
+    warnings: tuple[str, ...] = (),
+    origin: Mapping[str, Any] = _NO_ORIGIN,
+) -> ChatRequest:
+    """Return the chat request that another API's request comes to.
+
+    Args:
+        fields: Those of a chat completion request; decoded JSON.
+        warnings: What of the other request has no effect.
+        origin: What the reply needs of it.
+
+    Raises:
+        InvalidRequestError: It is no valid request; *param* is the path of what is wrong.
+    """
+    try:
+        request = _checked(msgspec.convert(fields, ChatBody))
+    except msgspec.ValidationError as error:
+        raise refusals.of_validation(error) from error
+    except RecursionError as error:
+        raise refusals.too_deep() from error
+    return replace(request, warnings=(*request.warnings, *warnings), origin=origin)
 
 
 def _checked(sent: ChatBody) -> ChatRequest:

@@ -317,6 +317,35 @@ NATIVE_SAMPLING_FIELDS: Mapping[str, Field] = MappingProxyType(
 )
 """Every entry of ``sampling_params`` that is known, by name."""
 
+MESSAGES_FIELDS: Mapping[str, Field] = MappingProxyType(
+    {
+        "model": Field("honoured", "Name or alias of a backend."),
+        "messages": Field(
+            "honoured",
+            "Turns of text, tool_use, tool_result and thinking; a last turn of the assistant's is "
+            "gone on with.",
+        ),
+        "max_tokens": Field("honoured", "At least 1; required."),
+        "system": Field("honoured", "A text, or blocks of text."),
+        "stop_sequences": Field("honoured", "Up to 32, none empty."),
+        "stream": Field("honoured", "Anthropic's events."),
+        "temperature": Field("honoured", "0 to 2."),
+        "top_k": Field("honoured", "-1, or at least 1; 0 means -1."),
+        "top_p": Field("honoured", "0 to 1; 0 is greedy."),
+        "tools": Field("honoured", "The client's own; cache_control is ignored."),
+        "tool_choice": Field("honoured", "auto, any, tool or none."),
+        "thinking": Field("honoured", "type; unset: disabled. budget_tokens has no effect."),
+        "output_config": Field("honoured", "effort, and format of type json_schema."),
+        "metadata": Field("no effect", "Nothing is kept of it."),
+        "service_tier": Field("no effect", "There is one tier."),
+        "cache_control": Field("no effect", "Prefix caches work without it."),
+        "context_management": Field("no effect", "Messages are never cut."),
+        "container": _refused("nothing runs here"),
+        "mcp_servers": _refused("nothing is called from here", []),
+    }
+)
+"""Every field of ``POST /v1/messages`` that is known, by name."""
+
 TEMPLATE_KWARGS: Mapping[str, str] = MappingProxyType(
     {
         "enable_thinking": "Qwen, GLM, Nemotron, Gemma: whether to think first.",

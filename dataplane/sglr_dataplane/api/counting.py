@@ -1,0 +1,32 @@
+"""``POST /v1/messages/count_tokens``: what a prompt would cost, without asking a worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sglr_dataplane.api.exchange import Exchange
+from sglr_dataplane.api.schema.anthropic import decode_messages
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from sglr_dataplane.config import Limits
+    from sglr_dataplane.recipe import Recipes
+
+
+class CountTokens:
+    """Counts the tokens of a prompt as ``/v1/messages`` would send it."""
+
+    def __init__(self, recipes: Recipes, limits: Limits) -> None:
+        """Count with the recipes."""
+        self._recipes = recipes
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; raises RouterError."""
+        exchange = Exchange(scope, receive, send)
+        body = await exchange.body(self._limits.max_body_bytes)
+        asked = decode_messages(body, counts_only=True)
+        recipe = self._recipes.find(asked.model)
+        prompt = await recipe.prompt(asked.conversation, len(body))
+        await exchange.answer({"input_tokens": len(prompt.ids)})
