@@ -10,7 +10,6 @@ from sglr_dataplane.api.schema import ChatRequest
 from sglr_dataplane.output.calls import ToolSignature
 from sglr_dataplane.output.formats import forced
 from sglr_dataplane.output.pipeline import Pipeline
-from sglr_dataplane.output.thinking import reasoning_start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +81,7 @@ def _chat_pipeline(request: ChatRequest, recipe: Recipe, prompt: PromptIds, job:
         recipe.vocabulary.decoder(),
         tool_format=_tool_format(conversation, recipe),
         reasoning_format=thoughts,
-        starts=reasoning_start(prompt.text, thoughts),
+        starts=prompt.start(thoughts),
         tools=tuple(ToolSignature(t.name, t.parameters) for t in conversation.tools),
         stop=job.sampling.stop,
         trim_stop=not job.sampling.no_stop_trim,

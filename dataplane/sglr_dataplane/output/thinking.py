@@ -6,7 +6,9 @@ from sglr_dataplane.output.families.declare import ReasoningFormat
 from sglr_dataplane.output.grammar import Start
 
 
-def reasoning_start(prompt_text: str, reasoning_format: ReasoningFormat | None) -> Start:
+def reasoning_start(
+    prompt_text: str, reasoning_format: ReasoningFormat | None, continuation: str = ""
+) -> Start:
     """Return where the answer to *prompt_text* begins.
 
     The prompt's last marker decides: an open one means inside; one that closes, at the very end,
@@ -16,9 +18,22 @@ def reasoning_start(prompt_text: str, reasoning_format: ReasoningFormat | None) 
     Args:
         prompt_text: The prompt as rendered, with the generation prompt.
         reasoning_format: The model's; None when it has none.
+        continuation: The end of *prompt_text* that the assistant is to go on from: what it opens
+            and does not close goes on, and once it has text, nothing opens reasoning any more.
     """
     if reasoning_format is None:
         return "off"
+    start = _at_the_end(prompt_text.removesuffix(continuation), reasoning_format)
+    if not continuation.strip():
+        return start
+    opened = _last(reasoning_format.opens, continuation)
+    closed = _last(reasoning_format.closes, continuation)
+    if opened == closed:  # neither is there
+        return "inside" if start == "inside" else "off"
+    return "inside" if opened > closed else "off"
+
+
+def _at_the_end(prompt_text: str, reasoning_format: ReasoningFormat) -> Start:
     tail = prompt_text.rstrip()
     if tail.endswith(tuple(marker.rstrip() for marker in reasoning_format.opens)):
         return "inside"
@@ -27,15 +42,6 @@ def reasoning_start(prompt_text: str, reasoning_format: ReasoningFormat | None) 
     return "inside" if reasoning_format.always else "outside"
 
 
-def continued_start(prefix: str, reasoning_format: ReasoningFormat | None) -> Start:
-    """Return where an answer goes on that continues the assistant's *prefix*.
-
-    Inside when the prefix opens reasoning and does not close it.
-    """
-    if reasoning_format is None:
-        return "off"
-    opened = max((prefix.rfind(marker) for marker in reasoning_format.opens), default=-1)
-    closed = max((prefix.rfind(marker) for marker in reasoning_format.closes), default=-1)
-    if opened > closed:
-        return "inside"
-    return "off" if prefix.strip() else "outside"
+def _last(markers: tuple[str, ...], text: str) -> int:
+    """Return where the last of *markers* in *text* begins; -1 when none is there."""
+    return max((text.rfind(marker) for marker in markers), default=-1)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
+from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.thinking import reasoning_start
 from sglr_dataplane.prompt.conversation import Conversation
 from sglr_dataplane.prompt.ranges import integer_in
@@ -26,6 +27,12 @@ class PromptIds:
 
     text: str
     ids: tuple[int, ...]
+    continuation: str = ""
+    """The end of *text* that the assistant is to go on from."""
+
+    def start(self, reasoning: ReasoningFormat | None) -> Start:
+        """Return where the answer begins when it is read by *reasoning*."""
+        return reasoning_start(self.text, reasoning, self.continuation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Recipe:
 
     def thinks_after(self, prompt: PromptIds) -> bool:
         """Return whether the answer to *prompt* begins inside reasoning."""
-        return reasoning_start(prompt.text, self.reasoning_format) == "inside"
+        return prompt.start(self.reasoning_format) == "inside"
 
     async def prompt(self, conversation: Conversation, size: int) -> PromptIds:
         """Return the prompt of *conversation*, in a thread when it may take a millisecond or more.
@@ -110,4 +117,4 @@ class Recipe:
         ids = self.tokenizer.encode_typed(prompt.text, prompt.typed)
         if prompt.continuation:
             ids += self.tokenizer.encode(prompt.continuation)
-        return PromptIds(prompt.text + prompt.continuation, ids)
+        return PromptIds(prompt.text + prompt.continuation, ids, prompt.continuation)

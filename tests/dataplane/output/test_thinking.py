@@ -6,7 +6,7 @@ import pytest
 
 from sglr_dataplane.output.formats import reasoning_format
 from sglr_dataplane.output.grammar import Start
-from sglr_dataplane.output.thinking import continued_start, reasoning_start
+from sglr_dataplane.output.thinking import reasoning_start
 
 QWEN3 = reasoning_format("qwen3")
 R1 = reasoning_format("deepseek-r1")
@@ -43,13 +43,22 @@ def test_a_marker_that_ends_in_a_line_break_is_found_at_the_prompts_end() -> Non
 def test_without_a_format_reasoning_is_off() -> None:
     """A model that does not think has nothing to find."""
     assert reasoning_start("<think>", None) == "off"
-    assert continued_start("<think>", None) == "off"
+    assert reasoning_start("<think>a", None, "a") == "off"
 
 
 @pytest.mark.parametrize(
-    ("prefix", "start"),
-    [("<think>so far", "inside"), ("<think>a</think>b", "off"), ("b", "off"), ("", "outside")],
+    ("prompt", "continuation", "start"),
+    [
+        ("<|im_start|>assistant\n", "<think>so far", "inside"),
+        ("<|im_start|>assistant\n", "<think>a</think>b", "off"),
+        ("<|im_start|>assistant\n", "b", "off"),
+        ("<|im_start|>assistant\n<think>\n", "so far", "inside"),
+        ("<|im_start|>assistant\n<think>\n", "a</think>b", "off"),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", "b", "off"),
+    ],
 )
-def test_a_continued_answer_goes_on_where_its_beginning_ended(prefix: str, start: Start) -> None:
-    """continue_final_message: an open block in the prefix goes on."""
-    assert continued_start(prefix, QWEN3) == start
+def test_a_continued_answer_goes_on_where_its_beginning_ended(
+    prompt: str, continuation: str, start: Start
+) -> None:
+    """continue_final_message: an open block in the prefix, or before it, goes on."""
+    assert reasoning_start(prompt + continuation, QWEN3, continuation) == start

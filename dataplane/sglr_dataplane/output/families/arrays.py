@@ -41,7 +41,7 @@ TOOLS = (
     ToolFormat(
         "granite-20b-fc",
         (Opener("<function_call>", JsonCalls()),),
-        aliases=("granite20b", "granite20"),
+        aliases=("granite-20b", "granite20b", "granite20b-fc", "granite20"),
     ),
     ToolFormat(
         "phi4_mini_json",
@@ -55,7 +55,7 @@ TOOLS = (
                 "<|action_start|>", JsonCalls(closers=("<|action_end|>",), noise=("<|plugin|>",))
             ),
         ),
-        aliases=("internlm", "intern", "interns1.5"),
+        aliases=("internlm", "internlm2", "internlm3", "intern"),
     ),
     ToolFormat(
         "hunyuan_a13b",
