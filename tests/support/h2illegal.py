@@ -109,6 +109,7 @@ FRAMES = (
     connection("4.3 PING within a header block", PROTOCOL, OPEN_BLOCK, frame(PING, 0, 0, bytes(8))),
     connection("4.3 an unknown frame within a header block", PROTOCOL, OPEN_BLOCK, frame(UNKNOWN_TYPE, 0, 0)),
     connection("4.3 HEADERS within a header block", PROTOCOL, OPEN_BLOCK, head()),
+    connection("4.3 DATA within trailers", PROTOCOL, head(), frame(HEADERS, END_STREAM, 1, PLAIN_OK), frame(DATA, 0, 1, b"x")),
     connection("4.3 SETTINGS within a header block", PROTOCOL, OPEN_BLOCK, settings()),
 )  # fmt: skip
 

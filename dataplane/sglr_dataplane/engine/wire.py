@@ -178,7 +178,7 @@ class ChunkReader:
         if not (
             0 < width <= _WIDEST
             and 0 < counter_width <= _WIDEST
-            and message[start - 3] == size - start + 2 < _CONTINUES
+            and message[start - 3] == size - start + 2
             and message[start - 2] == _TOKEN_IDS
             and message.startswith(self._before, stop)
             and message.endswith(self._after)

@@ -14,6 +14,7 @@ from sglr_dataplane.engine.h2.status import CallError
 from support.h2calls import Listener, a_channel, echo, say, until
 from support.h2peer import (
     GOAWAY,
+    HEADERS,
     LIMIT,
     RST_STREAM,
     Peer,
@@ -22,6 +23,8 @@ from support.h2peer import (
     h2_peer,
     head,
     message,
+    plain_block,
+    trailers,
     word,
 )
 
@@ -158,6 +161,7 @@ async def test_a_worker_that_is_down_fails_calls_at_once_until_its_backoff_is_ov
                     except CallError:
                         await asyncio.sleep(0.01)
             assert len(peer.connections) == 1
+            assert channel._failures == 0
 
 
 def test_the_backoff_grows_to_its_longest_within_its_jitter() -> None:
@@ -272,6 +276,23 @@ async def test_a_silent_live_peer_is_kept() -> None:
     options = ChannelOptions(keepalive=Keepalive(interval=0.05, timeout=0.05))
     async with h2_peer(answer_late) as peer, a_channel(peer, options) as channel:
         assert await say(channel) == b"late"
+
+
+async def test_a_peer_that_speaks_instead_of_answering_a_ping_is_asked_again() -> None:
+    """Data proves life as well as an answer does; the next silence begins with a new ping."""
+
+    async def speak(connection: PeerConnection) -> None:
+        connection.is_mute = True
+        stream_id = await connection.request()
+        for _ in range(3):
+            await connection.wait_for(h2.events.PingReceived)
+            connection.send(frame(HEADERS, 0x4, stream_id, plain_block((b":status", b"103"))))
+        connection.send(head(stream_id) + frame(0, 0, stream_id, message(b"ok")))
+        connection.send(trailers(stream_id))
+
+    options = ChannelOptions(keepalive=Keepalive(interval=0.1, timeout=0.1))
+    async with h2_peer(speak) as peer, a_channel(peer, options) as channel:
+        assert await say(channel) == b"ok"
 
 
 async def test_no_ping_is_sent_without_calls() -> None:

@@ -280,6 +280,8 @@ def test_a_smaller_header_table_is_acknowledged_once() -> None:
 
     requests = [event for event in events if isinstance(event, h2.events.RequestReceived)]
     assert [request.stream_id for request in requests] == [1, 3]
+    machine.open(REQUEST, b"body")
+    assert machine.take_output()[9:].startswith(REQUEST)
 
 
 def test_a_request_block_above_the_frame_size_continues() -> None:
@@ -343,3 +345,17 @@ def test_a_block_that_leaves_the_table_alone_is_remembered() -> None:
 
     reader.read(encoder.encode([(b"x", b"b")]))
     assert reader.read(again) == ((b"x", b"b"),)
+
+
+def test_an_equal_entry_that_turns_the_table_over_is_noticed() -> None:
+    """RFC 7541, 4.4: with room for two entries, a third one of the same field moves the others."""
+    reader = HeaderReader(65_536)
+    room_for_two = b"\x3f" + bytes((68 - 31,))
+    insert_a, insert_b, oldest = b"\x40\x01a\x011", b"\x40\x01b\x011", b"\xbf"
+    reader.read(room_for_two + insert_a)
+    reader.read(insert_b)
+    assert reader.read(oldest) == ((b"a", b"1"),)
+
+    reader.read(insert_b)
+
+    assert reader.read(oldest) == ((b"b", b"1"),)

@@ -211,6 +211,26 @@ def test_a_damaged_chunk_is_never_misread(data: st.DataObject) -> None:
     assert reader.read(good) == by_the_stubs(good)
 
 
+@pytest.mark.parametrize(
+    "counter", [b"\x05\x07", b"\x83", b"\x83\x83", b"\x83\x83\x83", b"\x03\x18"]
+)
+@pytest.mark.parametrize("rest", [{}, {"cached_tokens": 3}])
+def test_a_counter_that_is_no_varint_is_left_to_the_stubs(
+    counter: bytes, rest: dict[str, int]
+) -> None:
+    """Where one counter stood, two numbers or half of one are no counter."""
+    reader = ChunkReader(NAME)
+    good = a_chunk(token_ids=[7], completion_tokens=5, **rest)
+    assert reader.read(good) is not None
+    at = good.index(b"\x18\x05") + 1
+    bad = bytearray(good[:at] + counter + good[at + 1 :])
+    bad[35] += len(counter) - 1
+
+    got = reader.read(bytes(bad))
+
+    assert got is None
+
+
 def test_unknown_fields_are_skipped_by_the_stubs() -> None:
     """A newer worker's chunk is not plain, and loses nothing that is known."""
     chunk = pb.GenerateStreamChunk(token_ids=[5], completion_tokens=1).SerializeToString()
@@ -240,6 +260,17 @@ def test_counters_follow_the_message_they_came_in() -> None:
     assert reader.read(first) == ((1,), Usage(9, 1, 4, 0), 1)
     assert reader.read(second) == ((2,), Usage(9, 200, 0, 0), 0)
     assert reader.read(third) == ((3,), Usage(0, 3, 0, 2), 0)
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens", "cached_tokens", "index", "reasoning_tokens"])
+def test_a_counter_that_changes_within_its_width_is_noticed(name: str) -> None:
+    """Two chunks of one length that differ in one byte of a counter differ in that counter."""
+    reader = ChunkReader(NAME)
+    chunks = [
+        a_chunk(token_ids=[7], completion_tokens=3, **{name: value}) for value in (4, 5, 4, 6)
+    ]
+
+    assert [reader.read(chunk) for chunk in chunks] == [by_the_stubs(chunk) for chunk in chunks]
 
 
 def test_floats_arrive_as_they_were() -> None:

@@ -65,7 +65,7 @@ class Link(asyncio.Protocol):
         """Whether the running read, or a cancel in it, ended a stream or changed the connection."""
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._is_ping_open = False
+        self._pinged_at = 0.0
         self.settled: asyncio.Future[None] = self._loop.create_future()
         """Done when streams can be opened; fails with H2Error when the connection ends before."""
         self.was_pinged_too_often = False
@@ -187,7 +187,7 @@ class Link(asyncio.Protocol):
                     code == ErrorCode.ENHANCE_YOUR_CALM and reason == _TOO_MANY_PINGS
                 )
             case PingAnswered():
-                self._is_ping_open = False
+                return
 
     def _flush(self) -> None:
         """Write what the machine has to say, unless the end of the running read will."""
@@ -239,16 +239,16 @@ class Link(asyncio.Protocol):
     def _check(self) -> None:
         """Ping a silent peer, or end the connection when it did not answer."""
         self._timer = None
-        silence = self._loop.time() - self._heard_at
+        now = self._loop.time()
+        silence = now - self._heard_at
         if not self._machine.streams or self._machine.fault is not None:
-            self._is_ping_open = False
-        elif self._is_ping_open and silence >= self._keepalive.interval:
-            self._abort()
+            return
+        if self._pinged_at > self._heard_at:
+            self._abort()  # whatever comes proves life, an answer or not
         elif silence < self._keepalive.interval:
-            self._is_ping_open = False
             self._arm(self._keepalive.interval - silence)
         else:
-            self._is_ping_open = True
+            self._pinged_at = now
             self._machine.ping(_PING)
             self._flush()
             self._arm(self._keepalive.timeout)
