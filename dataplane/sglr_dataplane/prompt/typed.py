@@ -33,19 +33,34 @@ class Inputs:
         """Return the inputs of one rendering."""
         return cls(ready.messages, ready.tools, kwargs)
 
-    def typed_texts(self) -> Iterator[str]:
-        """Yield every text that is neither a role nor the assistant's."""
-        for message in self.messages:
-            if message["role"] != "assistant":
-                yield from _texts({k: v for k, v in message.items() if k != "role"})
+    def contents(self) -> Iterator[str]:
+        """Yield the texts of the messages that are not the assistant's, part by part."""
+        for message in self._typed_messages():
+            content = message["content"]
+            if isinstance(content, str):
+                yield content
+            else:
+                yield from (part["text"] for part in content)
+
+    def others(self) -> Iterator[str]:
+        """Yield what else the request brings: names and ids, tools, template arguments."""
+        for message in self._typed_messages():
+            yield from _texts({k: v for k, v in message.items() if k not in ("role", "content")})
         yield from _texts(self.tools)
         yield from _texts(dict(self.kwargs))
 
     def spell(self, controls: LiteralSearch) -> bool:
         """Return whether the request spells a control token, possibly in parts."""
-        texts = list(self.typed_texts())
+        contents = list(self.contents())
         # Templates print parts and messages one after the other, some of them stripped.
-        return controls.is_in("".join(texts)) or controls.is_in("".join(map(str.strip, texts)))
+        return (
+            controls.is_in("".join(contents))
+            or controls.is_in("".join(map(str.strip, contents)))
+            or any(map(controls.is_in, self.others()))
+        )
+
+    def _typed_messages(self) -> Iterator[dict[str, Any]]:
+        return (message for message in self.messages if message["role"] != "assistant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +73,7 @@ class Mark:
     @classmethod
     def unused_in(cls, inputs: Inputs, template: str, controls: LiteralSearch) -> Mark | None:
         """Return a mark with a letter that occurs nowhere; None if each of some dozens does."""
-        texts = [template, *_texts(inputs.messages), *inputs.typed_texts()]
+        texts = [template, *_texts(inputs.messages), *inputs.others()]
         for code in _PRIVATE_USE:
             if not any(chr(code) in text for text in texts):
                 return cls(chr(code), controls)
