@@ -166,6 +166,38 @@ class WorkerBusyError(NoAvailableWorkersError):
         self.pause = pause
 
 
+class TooManyRequestsError(RouterError):
+    """More was asked than is allowed, or than fits; later it may be well."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        """Keep *message*; tell the client to come back after *retry_after* seconds."""
+        super().__init__(message, retry_after=retry_after)
+
+
+class QueueFullError(TooManyRequestsError):
+    """As many requests wait as may."""
+
+    code = "queue_full"
+
+
+class QueueTimeoutError(TooManyRequestsError):
+    """The request waited for a place as long as it may."""
+
+    code = "queue_timeout"
+
+    def __init__(self, message: str, *, retry_after: int = 1, nobody: bool = False) -> None:
+        """Keep *message*; with *nobody* it is 503: there was no worker to wait for."""
+        super().__init__(message, retry_after=retry_after)
+        if nobody:
+            self.status = 503  # type: ignore[misc]  # one instance may be sharper than its class
+            self.type = "service_unavailable"  # type: ignore[misc]  # same
+            self.code = "no_available_workers"  # type: ignore[misc]  # same
+
+
 class RouterDrainingError(NoAvailableWorkersError):
     """This router is about to end; another one, or the one that follows it, can take the request."""
 

@@ -25,6 +25,7 @@ from sglr_proto.spec import (
     Workers,
     refuse_unprintable,
 )
+from sglr_proto.spec_admission import Admission
 from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import (
     BodyField,
@@ -46,6 +47,7 @@ from sglr_proto.spec_tokenizer import (
 __all__ = [
     "API_VERSION",
     "KIND",
+    "Admission",
     "BodyField",
     "CacheAware",
     "ChatTemplate",

@@ -77,19 +77,19 @@ class CacheAware(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             ge=0,
             le=1_000_000,
-            description="Tokens that one request more in flight weighs as much as. Default: 256: "
-            "computing a thousand tokens elsewhere is worth four requests less to wait for.",
+            description="Tokens that one request more in flight weighs as much as. Default: 512: "
+            "computing a thousand tokens elsewhere is worth two requests less to wait for.",
         ),
-    ] = 256
+    ] = 512
     slack: Annotated[
         int,
         Meta(
             ge=0,
             le=1000,
             description="Requests in flight by which workers may differ and still count as "
-            "equally busy. Default: 2, so that routers agree on where a new conversation goes.",
+            "equally busy. Default: 1, so that routers agree on where a new conversation goes.",
         ),
-    ] = 2
+    ] = 1
 
     def __post_init__(self) -> None:
         """Refuse times outside their bounds."""

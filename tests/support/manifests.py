@@ -30,6 +30,7 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
                 }
             },
             "routing": {"policy": "RoundRobin"},
+            "admission": {"maxQueueDepth": 50},
             "timeouts": {
                 "connect": "2s",
                 "firstToken": "120s",

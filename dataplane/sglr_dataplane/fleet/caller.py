@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sglr_proto.backend import PolicyName, Routing
+import msgspec
+
+from sglr_dataplane.fleet.fair_queue import Priority
+from sglr_proto.backend import BodyField, PolicyName, Routing
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +18,17 @@ class Caller:
 
     name: str = ""
     """Whose key it came with; ``""`` when nobody knows. Callers of one name share what is fair."""
+    priority: Priority = Priority.NORMAL
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """The request's headers, by their names in lower case."""
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The body's fields that a policy may go by, by name; only those that are there."""
+    body: bytes = field(default=b"", repr=False)
+    """The request's body, JSON."""
+    models: frozenset[str] | None = None
+    """The models it may use; None: all."""
+
+    def may_use(self, model: str) -> bool:
+        """Return whether it may use *model*."""
+        return self.models is None or model in self.models
 
 
 NOBODY: Final = Caller()
@@ -34,4 +44,19 @@ def routing_key(routing: Routing, caller: Caller) -> str:
         return ""
     if wanted.header is not None and (key := caller.headers.get(wanted.header.lower())):
         return key
-    return caller.fields.get(wanted.body_field, "") if wanted.body_field is not None else ""
+    return _field(caller.body, wanted.body_field) if wanted.body_field is not None else ""
+
+
+class _Fields(msgspec.Struct):
+    """The fields of a body that a policy may go by; the others are not decoded."""
+
+    user: str | None = None
+    prompt_cache_key: str | None = None
+
+
+def _field(body: bytes, name: BodyField) -> str:
+    try:
+        found = msgspec.json.decode(body, type=_Fields)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""  # the walk that reads the whole body says what is wrong with it
+    return (found.user if name is BodyField.USER else found.prompt_cache_key) or ""

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import random
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.errors import (
     NoAvailableWorkersError,
     RouterError,
+    UnknownModelError,
     WorkerBusyError,
     WorkerError,
 )
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglr_dataplane.fleet.breaker import Outcome
+    from sglr_dataplane.fleet.gate import Slot
     from sglr_dataplane.fleet.lease import OnOutcome
     from sglr_dataplane.fleet.pool import Pool
     from sglr_dataplane.fleet.registry import Registry
@@ -30,6 +33,23 @@ if TYPE_CHECKING:
     from sglr_dataplane.job import Job
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Attempts:
+    """One job on its way to a worker."""
+
+    pool: Pool
+    job: Job
+    key: str
+    """What the policy goes by."""
+    ends_at: float
+    tried: set[str] = field(default_factory=set[str])
+    retries: Retries = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Allow what the backend allows."""
+        self.retries = Retries(self.pool.settings.retry.attempts)
 
 
 class Dispatcher:
@@ -60,48 +80,64 @@ class Dispatcher:
         """Return the stream of *caller*'s *job*, whose first chunk has come; to be closed.
 
         Raises:
+            UnknownModelError: The caller may not use the model.
+            TooManyRequestsError: There is no room, and none came in time.
             NoAvailableWorkersError: Nobody can take it, or everybody who could was tried.
             WorkerError: A worker answered with an error.
             InvalidRequestError: A worker refused the job.
             DeadlineExceededError: Its time is over.
         """
+        if not caller.may_use(job.model):
+            raise UnknownModelError(
+                f"The model {job.model!r} does not exist here, or not for this key.", param="model"
+            )
         pool = self._registry.pool(backend_key)
         if pool is None:
             raise self._nobody(backend_key, job, None)
         pool.budget.request(self._clock())
         ends_at = self._clock() + pool.settings.deadlines.total
-        retries = Retries(pool.settings.retry.attempts)
-        key = routing_key(pool.backend.spec.routing, caller)
-        tried: set[str] = set()
+        slot = await pool.gate.enter(caller.name, caller.priority, ends_at)
+        try:
+            attempts = Attempts(pool, job, routing_key(pool.backend.spec.routing, caller), ends_at)
+            stream = await self._try_workers(attempts, slot)
+        except BaseException:
+            slot.release()
+            raise
+        stream.afterwards(slot.release)
+        return stream
+
+    async def _try_workers(self, attempts: Attempts, slot: Slot) -> Stream:
+        """Return the stream of the first worker that answers."""
+        pool, job = attempts.pool, attempts.job
         last: RouterError | None = None
-        while (worker := self._choose(pool, job, key, tried)) is not None:
-            tried.add(worker.id)
+        while (worker := self._choose(attempts)) is not None:
+            attempts.tried.add(worker.id)
             try:
-                return await self._attempt(pool, worker, job, ends_at)
+                return await self._attempt(worker, attempts, slot)
             except RouterError as failure:
-                if not retries.allow(failure) or not pool.budget.take(self._clock()):
+                if not attempts.retries.allow(failure) or not pool.budget.take(self._clock()):
                     raise
                 last = failure
                 logger.info(
                     "attempt failed",
                     extra={"job": job.id, "worker": worker.id, "error": failure.message},
                 )
-            await self._pause(pool.settings.retry.backoff(len(tried), self._chance()), ends_at)
-        raise self._nobody(backend_key, job, last)
+            wait = pool.settings.retry.backoff(len(attempts.tried), self._chance())
+            await self._pause(wait, attempts.ends_at)
+        raise self._nobody(pool.backend.key, job, last)
 
-    async def _attempt(self, pool: Pool, worker: Worker, job: Job, ends_at: float) -> Stream:
-        """Return the stream of *job* on *worker*, opened; closed when it fails or is cancelled."""
-        lease = Lease(
-            worker,
-            self._on_outcome,
-            self._clock,
-            longest_pause=pool.settings.retry.longest_pause,
-        )
-        stream = Stream(lease, job, ends_at=ends_at, clock=self._clock)
+    async def _attempt(self, worker: Worker, attempts: Attempts, slot: Slot) -> Stream:
+        """Return the stream of the job on *worker*, opened; closed when it fails or is cancelled."""
+        pool = attempts.pool
+        pause = pool.settings.retry.longest_pause
+        lease = Lease(worker, self._on_outcome, self._clock, longest_pause=pause)
+        pool.gate.began(slot)
+        stream = Stream(lease, attempts.job, ends_at=attempts.ends_at, clock=self._clock)
         try:
             await stream.open()
         except BaseException:
             await stream.aclose()
+            pool.gate.paused(slot)
             raise
         return stream
 
@@ -109,9 +145,12 @@ class Dispatcher:
         """Wait for *seconds*, but not past *ends_at*: the next attempt says that time is over."""
         await asyncio.sleep(max(min(seconds, ends_at - self._clock()), 0.0))
 
-    def _choose(self, pool: Pool, job: Job, key: str, tried: set[str]) -> Worker | None:
-        candidates = self._registry.candidates(pool.backend.key, without=tried)
-        return pool.policy.choose(job, candidates, key) if candidates else None
+    def _choose(self, attempts: Attempts) -> Worker | None:
+        pool = attempts.pool
+        offer = self._registry.offer(pool.backend.key, without=attempts.tried)
+        if not offer.candidates:
+            return None
+        return pool.policy.choose(attempts.job, offer.candidates, attempts.key)
 
     def _nobody(self, backend_key: str, job: Job, last: RouterError | None) -> RouterError:
         """Return what to tell a client for whom no worker is left; *last* is the last failure."""

@@ -53,12 +53,17 @@ class Lease:
         self._clock = clock
         self.outcome: Outcome | None = None
         """How it ended; None while it lasts."""
+        self._afterwards: Callable[[], None] = _nothing
         self._permit = worker.breaker.enter(clock())
         self.engine = worker.begin()
         """The worker's client as it was when the job began."""
 
     def __repr__(self) -> str:
         return f"<Lease on {self.worker.id} {self.outcome or 'held'}>"
+
+    def afterwards(self, do: Callable[[], None]) -> None:
+        """Have *do* called when the lease ends."""
+        self._afterwards = do
 
     def answered(self) -> None:
         """Note that the worker has begun to answer: it is alive, whatever was thought of it."""
@@ -77,6 +82,7 @@ class Lease:
             self.worker.answered(now)
         self.worker.end(self.engine)
         self._on_outcome(self.worker, outcome)
+        self._afterwards()
 
     def fail(self, failure: RouterError) -> None:
         """Give the worker back after *failure*; avoid it if it could not be reached or is full."""
@@ -86,3 +92,7 @@ class Lease:
         elif isinstance(failure, WorkerUnavailableError):
             self.worker.suspected()
         self.end(outcome_of(failure))
+
+
+def _nothing() -> None:
+    """Be what is done when there is nothing to do."""

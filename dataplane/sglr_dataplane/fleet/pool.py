@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sglr_dataplane.fleet.gate import Gate
 from sglr_dataplane.fleet.policies import Policy
 from sglr_dataplane.fleet.retry import RetryBudget
 from sglr_dataplane.fleet.settings import Settings
@@ -20,5 +21,6 @@ class Pool:
     settings: Settings
     policy: Policy
     budget: RetryBudget
+    gate: Gate
     workers: Mapping[str, Worker] = field(default_factory=dict[str, Worker])
     """By endpoint id."""

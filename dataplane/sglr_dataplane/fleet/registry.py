@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.fleet import selection
+from sglr_dataplane.fleet.gate import Gate
 from sglr_dataplane.fleet.policies.named import new_policy
 from sglr_dataplane.fleet.pool import Pool
 from sglr_dataplane.fleet.retry import RetryBudget
 from sglr_dataplane.fleet.schedule import Schedule
-from sglr_dataplane.fleet.settings import settings_of
+from sglr_dataplane.fleet.selection import Offer
+from sglr_dataplane.fleet.settings import Settings, settings_of
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.snapshot import Endpoint
 
@@ -103,6 +105,8 @@ class Registry:
         for worker in leaving:
             worker.left()
         self._on_change()
+        for pool in self._pools.values():
+            pool.gate.pump()
         return Changes(
             added=tuple(worker for worker in after if worker not in before),
             kept=tuple(worker for worker in after if worker in before),
@@ -130,16 +134,35 @@ class Registry:
         pool = self._pools.get(worker.backend_key)
         return pool.settings.schedule if pool is not None else Schedule()
 
-    def candidates(self, backend_key: str, *, without: Collection[str] = ()) -> tuple[Worker, ...]:
+    def offer(self, backend_key: str, *, without: Collection[str] = ()) -> Offer:
         """Return the workers that may take a job now, those with an id in *without* left out.
 
         They are the best group with anybody in it: see :mod:`sglr_dataplane.fleet.selection`.
         """
         pool = self._pools.get(backend_key)
         if pool is None:
-            return ()
-        wanted = pool.backend.spec.outlier_detection
-        return selection.candidates(pool.workers.values(), wanted, self._clock(), without)
+            return Offer()
+        spec = pool.backend.spec
+        return selection.offer(
+            pool.workers.values(),
+            spec.outlier_detection,
+            self._clock(),
+            limit=spec.admission.max_inflight_per_endpoint,
+            without=without,
+        )
+
+    def candidates(self, backend_key: str, *, without: Collection[str] = ()) -> tuple[Worker, ...]:
+        """Return the workers of the offer."""
+        return self.offer(backend_key, without=without).candidates
+
+    def room(self, backend_key: str) -> int | None:
+        """Return how many jobs more the workers on offer take; None when there is nobody."""
+        pool = self._pools.get(backend_key)
+        offer = self.offer(backend_key)
+        if pool is None or (not offer.candidates and not offer.is_full):
+            return None
+        limit = pool.backend.spec.admission.max_inflight_per_endpoint
+        return sum(worker.room(limit) for worker in offer.candidates)
 
     def count(self, backend_key: str) -> Counts:
         """Return how many workers *backend_key* has; zeroes when it is gone."""
@@ -217,14 +240,20 @@ class Registry:
             settings=settings,
             policy=self._policy(known, backend),
             budget=known.budget if known is not None else RetryBudget(settings.retry),
+            gate=known.gate if known is not None else self._gate(backend.key, settings),
             workers={each.id: self._worker(known, backend, each) for each in wanted.endpoints},
         )
         pool.budget.adjust(settings.retry)
+        pool.gate.adjust(settings.gate)
         for worker in pool.workers.values():
             worker.breaker.adjust(settings.breaker)
+            worker.on_ready = pool.gate.pump
             if known is not None and known.settings.deadlines != settings.deadlines:
                 worker.reconnect(self._engine_for(worker.endpoint, backend))
         return pool
+
+    def _gate(self, backend_key: str, settings: Settings) -> Gate:
+        return Gate(settings.gate, lambda: self.room(backend_key), self._clock)
 
     def _policy(self, known: Pool | None, backend: SGLangBackend) -> Policy:
         """Return the policy of before when the spec still asks for it, else a new one."""

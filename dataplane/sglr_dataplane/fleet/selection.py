@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from sglr_dataplane.fleet.worker import Worker, WorkerState
 from sglr_proto.backend import LastResort, OutlierDetection
 from sglr_proto.snapshot import EndpointState
 
-_GROUPS = 5
+_GROUPS: Final = 5
+_LAST_RESORT: Final = 3
+"""Where the groups of the last resort begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,49 @@ def ejections(workers: Collection[Worker], percent: int, now: float) -> Ejection
     return Ejections(frozenset(ids[:most]), frozenset(ids[most:]))
 
 
-def candidates(
-    workers: Collection[Worker], wanted: OutlierDetection, now: float, without: Collection[str]
-) -> tuple[Worker, ...]:
-    """Return those of *workers* that may take a job at *now*; *without* are ids to leave out."""
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Who may take a job now."""
+
+    candidates: tuple[Worker, ...] = ()
+    is_full: bool = False
+    """True when there is nobody only because those who could have as many jobs as they take."""
+
+
+def offer(
+    workers: Collection[Worker],
+    wanted: OutlierDetection,
+    now: float,
+    *,
+    limit: int | None = None,
+    without: Collection[str] = (),
+) -> Offer:
+    """Return those of *workers* that may take a job at *now*.
+
+    Args:
+        workers: A backend's.
+        wanted: How many may be left alone, and what is done when all are.
+        now: Seconds of the breakers' clock.
+        limit: Jobs that one worker is given; None: as many as it says it runs.
+        without: Ids to leave out.
+    """
     ejected = ejections(workers, wanted.max_ejection_percent, now)
     groups: tuple[list[Worker], ...] = tuple([] for _ in range(_GROUPS))
+    is_full = False
     for worker in workers:
-        if worker.id not in without:
-            group = _group(worker, ejected, now)
-            if group is not None:
-                groups[group].append(worker)
-    allowed = groups if wanted.last_resort is LastResort.FAIL_OPEN else groups[:3]
-    return tuple(next(filter(None, allowed), ()))
+        place = None if worker.id in without else _group(worker, ejected, now)
+        if place is None:
+            continue
+        if worker.room(limit) > 0:
+            groups[place].append(worker)
+        elif place < _LAST_RESORT:
+            is_full = True
+    # Nobody is sent to a bad worker because the good ones are busy.
+    allowed = wanted.last_resort is LastResort.FAIL_OPEN and not is_full
+    best: tuple[Worker, ...] = ()
+    for group in groups if allowed else groups[:_LAST_RESORT]:
+        best = best or tuple(group)
+    return Offer(best, is_full and not best)
 
 
 def usable(workers: Iterable[Worker]) -> int:

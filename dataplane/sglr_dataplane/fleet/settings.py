@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.fleet.breaker import BreakerSettings
+from sglr_dataplane.fleet.gate import GateSettings
 from sglr_dataplane.fleet.retry import RetrySettings
 from sglr_dataplane.fleet.schedule import Schedule
 from sglr_proto.duration import seconds
@@ -18,6 +19,7 @@ class Settings:
 
     breaker: BreakerSettings
     deadlines: Deadlines
+    gate: GateSettings
     retry: RetrySettings
     schedule: Schedule
 
@@ -27,6 +29,7 @@ def settings_of(spec: Spec) -> Settings:
     return Settings(
         breaker=_breaker(spec),
         deadlines=_deadlines(spec),
+        gate=_gate(spec),
         retry=_retry(spec),
         schedule=_schedule(spec),
     )
@@ -52,6 +55,16 @@ def _deadlines(spec: Spec) -> Deadlines:
         idle=seconds(wanted.stream_idle),
         total=seconds(wanted.request),
         probe=seconds(spec.health_check.timeout),
+    )
+
+
+def _gate(spec: Spec) -> GateSettings:
+    wanted = spec.admission
+    return GateSettings(
+        most_jobs=wanted.max_inflight,
+        depth=wanted.max_queue_depth,
+        wait=seconds(wanted.max_queue_wait),
+        wait_for_workers=seconds(wanted.no_endpoint_wait),
     )
 
 

@@ -56,6 +56,10 @@ class Stream:
         """The worker that generates."""
         return self._lease.worker
 
+    def afterwards(self, do: Callable[[], None]) -> None:
+        """Have *do* called once, when the worker is given back."""
+        self._lease.afterwards(do)
+
     async def open(self) -> None:
         """Wait for the first chunk and keep it; close the stream whatever this raises.
 

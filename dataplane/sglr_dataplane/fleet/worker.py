@@ -21,6 +21,10 @@ BUSY: Final = 1.0
 frees a place every few tens of milliseconds."""
 
 
+_UNLIMITED: Final = 1_000_000
+"""Room of a worker of which no limit is known."""
+
+
 class WorkerState(StrEnum):
     """Where a worker is in its life."""
 
@@ -69,6 +73,8 @@ class Worker:
         """False when it says itself that it does not serve, or serves another model: then not even
         the last resort is to be tried with it."""
         self._busy_until = 0.0
+        self.on_ready: Callable[[], None] = _nobody
+        """Called when it becomes ready: somebody may be waiting for it."""
         self.wake: Callable[[], None] = _nobody
         """Called when the one who tends this worker should look at it at once."""
 
@@ -90,6 +96,13 @@ class Worker:
     def is_done(self) -> bool:
         """True when it left and its last stream has ended: its engine can be closed."""
         return self.state is WorkerState.LEAVING and self.in_flight == 0
+
+    def room(self, limit: int | None) -> int:
+        """Return how many jobs more it may be given: up to *limit*, or to what it says it runs."""
+        most = limit
+        if most is None and self.facts is not None:
+            most = self.facts.max_running_requests
+        return _UNLIMITED if most is None else most - self.in_flight
 
     def told(self, endpoint: Endpoint, model_names: frozenset[str]) -> None:
         """Take over what a newer snapshot says of it; its address is the same."""
@@ -160,7 +173,10 @@ class Worker:
         self.may_still_serve = True
         if self.state is not WorkerState.LEAVING:
             self.problem = None
+            was_ready = self.is_ready
             self.state = WorkerState.READY
+            if not was_ready:
+                self.on_ready()
 
     def became_unhealthy(self, problem: str) -> None:
         """Give it no jobs until it is ready again; a worker that never was stays pending."""

@@ -175,22 +175,24 @@ def test_consistent_hash_goes_by_the_key_and_without_one_by_load() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "fields", "expected"),
+    ("headers", "body", "expected"),
     [
-        ({"x-user": "a"}, {"user": "b"}, "a"),
-        ({}, {"user": "b"}, "b"),
-        ({"x-user": ""}, {"user": "b"}, "b"),
-        ({"other": "a"}, {"prompt_cache_key": "b"}, ""),
+        ({"x-user": "a"}, b'{"user": "b"}', "a"),
+        ({}, b'{"model": "m", "user": "b", "messages": [{}]}', "b"),
+        ({"x-user": ""}, b'{"user": "b"}', "b"),
+        ({"other": "a"}, b'{"prompt_cache_key": "b"}', ""),
+        ({}, b'{"user": 7}', ""),
+        ({}, b"no json", ""),
     ],
 )
 def test_the_key_is_the_header_or_else_the_field(
-    headers: dict[str, str], fields: dict[str, str], expected: str
+    headers: dict[str, str], body: bytes, expected: str
 ) -> None:
     """Names of headers in any case; a header wins over a field of the body."""
     wanted = ConsistentHash(header="X-User", body_field=BodyField.USER)
     routing = Routing(policy=PolicyName.CONSISTENT_HASH, consistent_hash=wanted)
 
-    assert routing_key(routing, Caller(headers=headers, fields=fields)) == expected
+    assert routing_key(routing, Caller(headers=headers, body=body)) == expected
 
 
 def test_other_policies_have_no_key() -> None:
@@ -262,14 +264,14 @@ def test_conversations_are_spread_over_everybody() -> None:
 
 
 def test_a_busy_holder_is_left_when_waiting_costs_more_than_computing() -> None:
-    """300 tokens are worth three requests of 100 tokens each, beyond the slack of two."""
+    """300 tokens are worth three requests of 100 tokens each, beyond the slack of one."""
     policy, workers = a_cache_aware(load_tokens=100), some(2)
     holder = policy.choose(a_job(*text(1, 300)), workers)
-    holder.in_flight = 4
+    holder.in_flight = 3
     stays = policy.choose(a_job(*text(1, 300)), workers)
-    holder.in_flight = 6
+    holder.in_flight = 5
     goes = policy.choose(a_job(*text(1, 300)), workers)
-    holder.in_flight = 4
+    holder.in_flight = 3
     both_hold = policy.choose(a_job(*text(1, 300)), workers)
 
     assert stays is holder

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sglr_dataplane.fleet.breaker import Outcome
-from sglr_dataplane.fleet.selection import candidates
+from sglr_dataplane.fleet.selection import Offer, offer
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.backend import LastResort, OutlierDetection
 from support.engines import ScriptedEngine
@@ -31,7 +31,7 @@ def names(
     of: tuple[Worker, ...], wanted: OutlierDetection = HALF, now: float = 1.0, *without: str
 ) -> list[str]:
     """Return the ids of the candidates."""
-    return [worker.id for worker in candidates(of, wanted, now, without)]
+    return [worker.id for worker in offer(of, wanted, now, without=without).candidates]
 
 
 def test_a_worker_that_fails_is_left_alone_until_its_time_is_over() -> None:
@@ -116,3 +116,23 @@ def test_a13_a_full_worker_is_avoided_for_a_moment_only() -> None:
     assert names(fleet, HALF, 1.5) == ["w1"]
     assert names(fleet, HALF, 1.5, "w1") == ["w0"]
     assert names(fleet, HALF, 2.0) == ["w0", "w1"]
+
+
+def test_nobody_goes_to_a_bad_worker_because_the_good_ones_are_busy() -> None:
+    """With the well one full, the one that fails is not a last resort: the job waits."""
+    fleet = workers(2)
+    fail(fleet[0])
+    for _ in range(8):  # what a scripted worker says it runs
+        fleet[1].begin()
+
+    assert offer(fleet, HALF, 1.0) == Offer((), is_full=True)
+    assert [worker.id for worker in offer(fleet, HALF, 1.0, limit=9).candidates] == ["w1"]
+
+
+def test_a_full_worker_is_passed_over_for_one_with_room() -> None:
+    """Its own limit, or the backend's, takes a worker off the offer."""
+    fleet = workers(2)
+    fleet[0].begin()
+
+    assert [each.id for each in offer(fleet, HALF, 1.0, limit=1).candidates] == ["w1"]
+    assert names(fleet) == ["w0", "w1"]

@@ -1,0 +1,209 @@
+"""The gate of one backend: lets jobs in while its workers have room, and others wait their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sglr_dataplane.errors import QueueFullError, QueueTimeoutError
+from sglr_dataplane.fleet.fair_queue import FairQueue, Priority, Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LOOK_AGAIN: Final = 0.5
+"""Seconds after which one who waits looks again: a breaker's time ends without an event."""
+_LONGEST_RETRY_AFTER: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """How many jobs of a backend this process lets in, and how many wait for how long."""
+
+    most_jobs: int | None = None
+    """Jobs in flight; None: as many as its workers take."""
+    depth: int = 100
+    wait: float = 60.0
+    """Seconds that a job waits for room."""
+    wait_for_workers: float = 0.0
+    """Seconds that a job waits while there is no worker at all."""
+
+
+class Slot:
+    """A job's place behind the gate, from when it is let in to its end; given back once."""
+
+    def __init__(self, gate: Gate, caller: str, now: float) -> None:
+        """Be held by a job of *caller* since *now*."""
+        self._gate = gate
+        self.caller = caller
+        self.since = now
+        self.at_work = False
+        """Whether a worker counts the job already: then the gate need not."""
+        self._held = True
+
+    def release(self) -> None:
+        """Give the place back; only the first call counts."""
+        if self._held:
+            self._held = False
+            self._gate.leave(self)
+
+
+class Gate:
+    """The jobs of one backend that are let in, and those that wait.
+
+    State: changed in synchronous methods only. A place is given back on every path: by the stream
+    that holds it, or by the dispatcher when there is no stream.
+    """
+
+    def __init__(
+        self,
+        settings: GateSettings,
+        room: Callable[[], int | None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Let jobs in by *settings*.
+
+        Args:
+            settings: See there.
+            room: How many jobs more the workers take now; None when there is no worker.
+            clock: Seconds that only go up.
+        """
+        self._settings = settings
+        self._room = room
+        self._clock = clock
+        self._queue = FairQueue()
+        self._granted: dict[Ticket, asyncio.Future[Slot]] = {}
+        self._held = 0
+        self._starting = 0
+        self._mean_hold = 1.0
+
+    def __repr__(self) -> str:
+        return f"<Gate held={self._held} waiting={len(self._queue)}>"
+
+    @property
+    def held(self) -> int:
+        """How many jobs are let in."""
+        return self._held
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return len(self._queue)
+
+    def adjust(self, settings: GateSettings) -> None:
+        """Go by *settings* from now on; nobody who is in is sent out."""
+        self._settings = settings
+
+    async def enter(self, caller: str, priority: Priority, ends_at: float) -> Slot:
+        """Return a place for a job of *caller*; to be released.
+
+        Args:
+            caller: Whose job it is; ``""`` for anybody's.
+            priority: What it is let in before.
+            ends_at: When the job's time is over.
+
+        Raises:
+            QueueFullError: As many wait as may.
+            QueueTimeoutError: It waited as long as it may.
+        """
+        room = self._room()
+        if room is None and not self._settings.wait_for_workers:
+            return self._grant(caller)  # the dispatcher says that there is nobody, and why
+        if self._has_room(room) and self._queue.goes_first(priority):
+            return self._grant(caller)
+        ticket = self._stand(caller, priority)
+        future = self._granted[ticket] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._wait(future, ends_at)
+        except BaseException:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result().release()  # it was let in, and is gone
+            raise
+        finally:
+            if self._granted.pop(ticket, None) is not None and not future.done():
+                self._queue.drop(ticket)
+
+    def pump(self) -> None:
+        """Let in whoever there is room for; call it when there may be more."""
+        while len(self._queue) and self._has_room(self._room()):
+            ticket = self._queue.take()
+            self._granted[ticket].set_result(self._grant(ticket.caller))
+
+    def began(self, slot: Slot) -> None:
+        """Note that a worker counts *slot*'s job from now on."""
+        if not slot.at_work:
+            slot.at_work = True
+            self._starting -= 1
+
+    def paused(self, slot: Slot) -> None:
+        """Note that no worker counts *slot*'s job until its next attempt."""
+        if slot.at_work:
+            slot.at_work = False
+            self._starting += 1
+
+    def leave(self, slot: Slot) -> None:
+        """Take *slot* back; its own ``release`` calls this."""
+        self._held -= 1
+        self._starting -= not slot.at_work
+        self._mean_hold += 0.1 * (self._clock() - slot.since - self._mean_hold)
+        self._queue.leave(slot.caller)
+        self.pump()
+
+    def _grant(self, caller: str) -> Slot:
+        self._held += 1
+        self._starting += 1
+        self._queue.admit(caller)
+        return Slot(self, caller, self._clock())
+
+    def _has_room(self, room: int | None) -> bool:
+        most = self._settings.most_jobs
+        if most is not None and self._held >= most:
+            return False
+        return room is not None and room > self._starting
+
+    def _stand(self, caller: str, priority: Priority) -> Ticket:
+        """Return a ticket in the queue, for which a heavier caller's may have had to go."""
+        ticket = self._queue.ticket(caller, priority)
+        if len(self._queue) >= self._settings.depth:
+            victim = self._queue.heaviest(ticket)
+            if victim is None or not self._settings.depth:
+                raise self._full()
+            self._queue.drop(victim)
+            self._granted.pop(victim).set_exception(self._full())
+        self._queue.put(ticket)
+        return ticket
+
+    async def _wait(self, future: asyncio.Future[Slot], ends_at: float) -> Slot:
+        began = self._clock()
+        while True:
+            nobody = self._room() is None
+            allowed = self._settings.wait_for_workers if nobody else self._settings.wait
+            now = self._clock()
+            left = min(began + allowed, ends_at) - now
+            if left <= 0 and not future.done():
+                raise self._too_late(nobody=nobody)
+            await asyncio.wait({future}, timeout=max(min(left, _LOOK_AGAIN), 0.0))
+            if future.done():
+                return future.result()
+            self.pump()
+
+    def _full(self) -> QueueFullError:
+        return QueueFullError(
+            f"This model's queue is full: {self._held} requests run and {len(self._queue)} wait.",
+            retry_after=self._retry_after(),
+        )
+
+    def _too_late(self, *, nobody: bool) -> QueueTimeoutError:
+        why = "no worker came up" if nobody else f"{self._held} requests run before it"
+        return QueueTimeoutError(
+            f"The request waited for a place as long as it may: {why}.",
+            retry_after=self._retry_after(),
+            nobody=nobody,
+        )
+
+    def _retry_after(self) -> int:
+        """Return when a place may be free, in seconds, if jobs take as long as lately."""
+        turns = (len(self._queue) + 1) / max(self._held, 1)
+        return min(max(math.ceil(turns * self._mean_hold), 1), _LONGEST_RETRY_AFTER)
