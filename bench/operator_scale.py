@@ -35,6 +35,7 @@ NAMESPACE = "inference"
 BIG = "big"
 MARK = "10.201."
 """How the address that a write brings begins."""
+HOST = b'"host":"' + MARK.encode()
 BUCKETS = (10, 25, 50, 100, 150, 200, 250, 300, 400, 500, 750, 1000, 2000, 5000)
 """Upper edges in milliseconds."""
 
@@ -185,18 +186,22 @@ async def _answer(channel: Any, number: int, fleet: Fleet) -> None:
 
     call = EndpointPushStub(channel).Subscribe()
     hello = pb.Hello(router=f"r{number}", pod_uid=f"uid-{number}", protocol_versions=[1])
-    await call.write(pb.SubscribeRequest(hello=hello))
-    while isinstance(response := await call.read(), pb.PushResponse):
-        if response.HasField("sync_complete"):
-            fleet.saw("synced", number)
-        if not response.HasField("update"):
-            continue
-        update = response.update
-        ack = pb.Ack(nonce=response.nonce, backend=update.backend, version=update.version)
-        await call.write(pb.SubscribeRequest(ack=ack))
-        at = update.snapshot.find(b'"host":"' + MARK.encode()) + len(b'"host":"')
-        if update.backend.name == BIG and MARK.encode() in update.snapshot:
-            fleet.saw(update.snapshot[at : update.snapshot.index(b'"', at)].decode(), number)
+    await call.write(pb.RequestBatch(requests=[pb.SubscribeRequest(hello=hello)]))
+    while isinstance(batch := await call.read(), pb.PushBatch):
+        answers = []
+        for response in batch.responses:
+            if response.HasField("sync_complete"):
+                fleet.saw("synced", number)
+            if not response.HasField("update"):
+                continue
+            update = response.update
+            ack = pb.Ack(nonce=response.nonce, backend=update.backend, version=update.version)
+            answers.append(pb.SubscribeRequest(ack=ack))
+            if update.backend.name == BIG and HOST in update.snapshot:
+                at = update.snapshot.find(HOST) + len(HOST) - len(MARK)
+                fleet.saw(update.snapshot[at : update.snapshot.index(b'"', at)].decode(), number)
+        if answers:
+            await call.write(pb.RequestBatch(requests=answers))
 
 
 def rss_mib(pid: int) -> tuple[float, float]:
@@ -204,6 +209,12 @@ def rss_mib(pid: int) -> tuple[float, float]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     found = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Vm")}
     return found["VmRSS"] / 1024, found["VmHWM"] / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time a process has used, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def metric(port: int, name: str) -> dict[str, float]:
@@ -269,9 +280,9 @@ async def _figures(
     kind, at = await _receive(pipe)
     while kind != "synced":
         kind, at = await _receive(pipe)
-    start = at - began
+    start, start_cpu = at - began, cpu_s(pid)
     await _settled(api)
-    memory = rss_mib(pid)
+    memory, settled_cpu = rss_mib(pid), cpu_s(pid)
     times: list[float] = []
     hosts, marker = [f"10.200.0.{i}" for i in range(99)], ""
     for number in range(arguments.writes):
@@ -283,6 +294,7 @@ async def _figures(
             name, at = await _receive(pipe)
         times.append((at - written) * 1000)
         await asyncio.sleep(arguments.pause)
+    writes_cpu = cpu_s(pid) - settled_cpu
     sent = await asyncio.to_thread(metric, http, "sglr_operator_pushes_total")
     put_slice(api, BIG, 0, [*hosts, marker])
     await asyncio.sleep(2.0)
@@ -298,6 +310,9 @@ async def _figures(
         "routers": arguments.routers,
         "of_them_with_the_products_intake": arguments.real,
         "start_to_synced_s": round(start, 2),
+        "operator_cpu_until_synced_s": round(start_cpu, 2),
+        "operator_cpu_until_settled_s": round(settled_cpu, 2),
+        "operator_cpu_per_write_ms": round(writes_cpu * 1000 / arguments.writes, 1),
         "operator_rss_mib": round(memory[0], 1),
         "operator_rss_most_mib": round(memory[1], 1),
         "operator_rss_after_writes_mib": round(rss_mib(pid)[0], 1),

@@ -20,6 +20,8 @@ PROTOCOL: Final = 1
 Key = str
 """``namespace/name`` of a backend."""
 
+_ITEM_FIELD: Final = b"\x0a"
+"""Field 1 with a length: what each item of a PushBatch starts with."""
 _NONCE_FIELD: Final = b"\x08"
 """Field 1 as a varint: what a serialised PushResponse with a nonce starts with."""
 
@@ -77,12 +79,21 @@ def go_away(reason: str) -> bytes:
 
 def with_nonce(nonce: int, body: bytes) -> bytes:
     """Return *body* behind *nonce*; protobuf lets serialised fields be joined."""
-    pieces = bytearray(_NONCE_FIELD)
-    while nonce > 0x7F:  # noqa: PLR2004  # a varint has seven bits a byte
-        pieces.append(nonce & 0x7F | 0x80)
-        nonce >>= 7
-    pieces.append(nonce)
-    return bytes(pieces) + body
+    return _NONCE_FIELD + _varint(nonce) + body
+
+
+def batch(responses: Iterable[bytes]) -> bytes:
+    """Return a PushBatch of serialised *responses*."""
+    return b"".join(_ITEM_FIELD + _varint(len(each)) + each for each in responses)
+
+
+def _varint(number: int) -> bytes:
+    pieces = bytearray()
+    while number > 0x7F:  # noqa: PLR2004  # a varint has seven bits a byte
+        pieces.append(number & 0x7F | 0x80)
+        number >>= 7
+    pieces.append(number)
+    return bytes(pieces)
 
 
 def ref(key: Key) -> pb.BackendRef:

@@ -21,8 +21,11 @@ logger = logging.getLogger(__name__)
 
 SERVICE: Final = "sglr.discovery.v1alpha1.EndpointPush"
 
-Context = grpc.aio.ServicerContext[pb.SubscribeRequest, bytes]
-Requests = AsyncIterator[pb.SubscribeRequest]
+Context = grpc.aio.ServicerContext[pb.RequestBatch, bytes]
+Requests = AsyncIterator[pb.RequestBatch]
+
+_BATCH: Final = 256 * 1024
+"""Bytes after which a batch is sent: few messages, and a large one delays no answer for long."""
 
 
 class Authenticate(Protocol):
@@ -79,7 +82,8 @@ class PushService:
         logger.info("router subscribed", extra={"router": router.router, "pod": router.pod})
         listening = asyncio.ensure_future(self._listen(router, requests))
         try:
-            yield messages.welcome(self._publisher.epoch, self._server, self._config.heartbeat)
+            welcome = messages.welcome(self._publisher.epoch, self._server, self._config.heartbeat)
+            yield messages.batch([welcome])
             async with aclosing(self._speak(router, listening)) as due:
                 async for message in due:
                     yield message
@@ -112,8 +116,8 @@ class PushService:
         """Return the stream's first request, if it is one that we can serve."""
         try:
             async with asyncio.timeout(self._config.ack_deadline):
-                first = await anext(requests)
-        except (StopAsyncIteration, TimeoutError):
+                (first, *_) = (await anext(requests)).requests
+        except (StopAsyncIteration, TimeoutError, ValueError):
             first = pb.SubscribeRequest()
         hello = first.hello
         if first.WhichOneof("message") != "hello":
@@ -140,18 +144,27 @@ class PushService:
                 # A leader that was frozen for a while must not push what it knew then.
                 router.ending = "this replica does not lead any more"
                 break
-            message = self._publisher.due(router)
-            if message is not None:
-                yield message
+            due = self._due(router)
+            if due:
+                yield messages.batch(due)
                 continue
             is_idle = await self._rest(router, listening)
             self._publisher.cut_if_silent(router)
             if is_idle:
                 self._metrics.pushes.labels("heartbeat").inc()
-                yield messages.heartbeat(self._publisher.epoch)
+                yield messages.batch([messages.heartbeat(self._publisher.epoch)])
         if router.ending:
             self._metrics.pushes.labels("go away").inc()
-            yield messages.go_away(router.ending)
+            yield messages.batch([messages.go_away(router.ending)])
+
+    def _due(self, router: Subscription) -> list[bytes]:
+        """Return what is due, up to a batch's size."""
+        due: list[bytes] = []
+        size = 0
+        while size < _BATCH and (message := self._publisher.due(router)) is not None:
+            due.append(message)
+            size += len(message)
+        return due
 
     async def _rest(self, router: Subscription, listening: asyncio.Future[None]) -> bool:
         """Wait until something happens; return whether nothing did for a heartbeat's time."""
@@ -171,8 +184,9 @@ class PushService:
 
     async def _listen(self, router: Subscription, requests: Requests) -> None:
         """Note the router's answers until it hangs up."""
-        async for request in requests:
-            self._publisher.hear(router, request)
+        async for batch in requests:
+            for request in batch.requests:
+                self._publisher.hear(router, request)
 
 
 def new_server(
@@ -197,7 +211,7 @@ def new_server(
     )
     handler = grpc.stream_stream_rpc_method_handler(
         service.subscribe,
-        request_deserializer=pb.SubscribeRequest.FromString,
+        request_deserializer=pb.RequestBatch.FromString,
         # Messages are bytes already: serialised once for all routers.
         response_serializer=bytes,
     )

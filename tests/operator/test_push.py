@@ -24,6 +24,11 @@ from support.push import CONFIG, Operator, an_operator, listening, routing
 ONE: frozenset[str] = frozenset({"inference/a"})
 
 
+def one(request: pb.SubscribeRequest) -> pb.RequestBatch:
+    """Return a batch of one."""
+    return pb.RequestBatch(requests=[request])
+
+
 async def test_what_is_published_reaches_routers_and_is_acknowledged() -> None:
     """An update is in force on every router, and the operator knows it."""
     async with listening(an_operator()) as operator:
@@ -305,7 +310,7 @@ async def test_a_router_without_a_good_token_hears_nothing(header: str | None) -
     ):
         metadata = (("authorization", header),) if header is not None else ()
         call = EndpointPushStub(channel).Subscribe(metadata=metadata)
-        await call.write(pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1])))
+        await call.write(one(pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1]))))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
 
@@ -320,11 +325,11 @@ async def test_a_good_token_opens_the_stream() -> None:
         grpc.aio.insecure_channel(f"127.0.0.1:{operator.port}") as channel,
     ):
         call = EndpointPushStub(channel).Subscribe(metadata=(("authorization", "Bearer good"),))
-        await call.write(pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1])))
+        await call.write(one(pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1]))))
 
         answer = await call.read()
-        assert isinstance(answer, pb.PushResponse)
-        assert answer.welcome.server == "operator-0"
+        assert isinstance(answer, pb.PushBatch)
+        assert answer.responses[0].welcome.server == "operator-0"
 
 
 @pytest.mark.parametrize(
@@ -346,7 +351,7 @@ async def test_a_stream_begins_with_a_hello_of_our_protocol(
         grpc.aio.insecure_channel(f"127.0.0.1:{operator.port}") as channel,
     ):
         call = EndpointPushStub(channel).Subscribe()
-        await call.write(first)
+        await call.write(one(first))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
 
@@ -360,3 +365,29 @@ async def test_two_operators_never_share_a_port() -> None:
 
         with pytest.raises(OSError, match="cannot listen on"):
             new_server(an_operator().service, config, None)
+
+
+async def test_many_small_backends_travel_in_few_messages() -> None:
+    """A stream's cost is by its messages: a first list of hundreds of backends is a few."""
+    operator = an_operator()
+    names = [f"b{number}" for number in range(300)]
+    for name in names:
+        operator.say(name, "10.0.0.1")
+    operator.publisher.complete(frozenset(f"inference/{name}" for name in names))
+    async with (
+        listening(operator),
+        grpc.aio.insecure_channel(f"127.0.0.1:{operator.port}") as channel,
+    ):
+        call = EndpointPushStub(channel).Subscribe()
+        await call.write(one(pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1]))))
+        responses: list[pb.PushResponse] = []
+        reads = 0
+        while not any(response.HasField("sync_complete") for response in responses):
+            batch = await call.read()
+            assert isinstance(batch, pb.PushBatch)
+            responses += batch.responses
+            reads += 1
+
+    assert reads <= 4
+    assert [response.nonce for response in responses if response.nonce] == list(range(1, 301))
+    assert {response.update.backend.name for response in responses if response.nonce} == set(names)

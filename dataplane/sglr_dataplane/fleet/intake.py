@@ -230,38 +230,39 @@ class Intake:
             OperatorLostError: It went silent, was replaced, or sent us away.
         """
         async with self._channel() as channel:
-            outgoing: asyncio.Queue[pb.SubscribeRequest] = asyncio.Queue()
-            outgoing.put_nowait(pb.SubscribeRequest(hello=self._hello()))
+            outgoing: asyncio.Queue[pb.RequestBatch] = asyncio.Queue()
+            outgoing.put_nowait(_batch([pb.SubscribeRequest(hello=self._hello())]))
             call = EndpointPushStub(channel).Subscribe(
                 _drain(outgoing), metadata=await asyncio.to_thread(self._metadata)
             )
             reporting = asyncio.ensure_future(self._report(outgoing))
             try:
-                async with aclosing(self._responses(call.read)) as responses:
-                    async for response in responses:
-                        self._take(response, outgoing)
+                async with aclosing(self._batches(call.read)) as batches:
+                    async for batch in batches:
+                        answers = self._take(batch)
+                        if answers:
+                            outgoing.put_nowait(_batch(answers))
             finally:
                 reporting.cancel()
                 call.cancel()
 
-    async def _responses(
-        self, read: Callable[[], Awaitable[object]]
-    ) -> AsyncGenerator[pb.PushResponse]:
+    async def _batches(self, read: Callable[[], Awaitable[object]]) -> AsyncGenerator[pb.PushBatch]:
         """Yield what the operator says; three silent heartbeats end the stream."""
         limit = self._config.welcome_deadline
         while True:
             try:
                 async with asyncio.timeout(limit):
-                    response = await read()
+                    batch = await read()
             except TimeoutError as error:
                 raise OperatorLostError(f"the operator was silent for {limit} s") from error
-            if not isinstance(response, pb.PushResponse):
+            if not isinstance(batch, pb.PushBatch):
                 return
             self._heard = self._clock()
-            if response.WhichOneof("message") == "welcome":
-                self._meet(response.welcome)
-                limit = 3.0 * response.welcome.heartbeat_interval_ms / 1000.0
-            yield response
+            for response in batch.responses:
+                if response.HasField("welcome"):
+                    self._meet(response.welcome)
+                    limit = 3.0 * response.welcome.heartbeat_interval_ms / 1000.0
+            yield batch
 
     def _meet(self, welcome: pb.Welcome) -> None:
         refusal = self._table.meet(_epoch(welcome.epoch))
@@ -270,37 +271,36 @@ class Intake:
             raise OperatorLostError(refusal.message)
         logger.info("operator found", extra={"server": welcome.server, "epoch": self.epoch})
 
-    def _take(
-        self, response: pb.PushResponse, outgoing: asyncio.Queue[pb.SubscribeRequest]
-    ) -> None:
-        """Apply one message and queue its answer."""
-        kind = response.WhichOneof("message")
-        if kind == "update":
-            update = response.update
-            refusal = self._table.update(
-                _key(update.backend),
-                _epoch(update.epoch),
-                update.version,
-                update.content_hash,
-                update.snapshot,
-            )
-            self._settle(refusal)
-            outgoing.put_nowait(
-                self._answer(response.nonce, update.backend, update.version, refusal)
-            )
-        elif kind == "removed":
-            removed = response.removed
-            refusal = self._table.remove(
-                _key(removed.backend), _epoch(removed.epoch), removed.version
-            )
-            self._settle(refusal)
-            outgoing.put_nowait(
-                self._answer(response.nonce, removed.backend, removed.version, refusal)
-            )
-        elif kind == "sync_complete":
-            self._complete(response.sync_complete)
-        elif kind == "go_away":
-            raise OperatorLostError(f"the operator sent us away: {response.go_away.reason}")
+    def _take(self, batch: pb.PushBatch) -> list[pb.SubscribeRequest]:
+        """Apply one batch and return its answers: what is acknowledged is in force."""
+        answers: list[pb.SubscribeRequest] = []
+        for response in batch.responses:
+            kind = response.WhichOneof("message")
+            if kind == "update":
+                update = response.update
+                refusal = self._table.update(
+                    _key(update.backend),
+                    _epoch(update.epoch),
+                    update.version,
+                    update.content_hash,
+                    update.snapshot,
+                )
+                answers.append(
+                    self._answer(response.nonce, update.backend, update.version, refusal)
+                )
+            elif kind == "removed":
+                gone = response.removed
+                refusal = self._table.remove(_key(gone.backend), _epoch(gone.epoch), gone.version)
+                answers.append(self._answer(response.nonce, gone.backend, gone.version, refusal))
+            elif kind == "sync_complete":
+                self._complete(response.sync_complete)
+            elif kind == "go_away":
+                raise OperatorLostError(f"the operator sent us away: {response.go_away.reason}")
+        # Until the list is complete the registry keeps its state: one step at its end instead of
+        # a thousand half lists.
+        if self.connected:
+            self._put_in_force()
+        return answers
 
     def _complete(self, message: pb.SyncComplete) -> None:
         self._table.complete(
@@ -312,20 +312,7 @@ class Intake:
         self._failures = 0
         if self.startup == "none":
             self.startup = "operator"
-        self._put_in_force()
         logger.info("list complete", extra={"backends": len(message.backends)})
-
-    def _settle(self, refusal: Refusal | None) -> None:
-        """Count an update, and put it in force at once unless the first list is still coming."""
-        if refusal is not None:
-            self._metrics.intake_refusals.labels(refusal.code).inc()
-            logger.warning("update refused", extra={"code": refusal.code})
-            return
-        self._metrics.intake_updates.inc()
-        # Until the list is complete the registry keeps its state: one step at its end instead of
-        # a thousand half lists.
-        if self.connected:
-            self._put_in_force()
 
     def _put_in_force(self) -> None:
         if self._applied != self._table.changes:
@@ -335,8 +322,12 @@ class Intake:
     def _answer(
         self, nonce: int, backend: pb.BackendRef, version: int, refusal: Refusal | None
     ) -> pb.SubscribeRequest:
+        """Return what the operator is told about one message, and count it."""
         if refusal is None:
+            self._metrics.intake_updates.inc()
             return pb.SubscribeRequest(ack=pb.Ack(nonce=nonce, backend=backend, version=version))
+        self._metrics.intake_refusals.labels(refusal.code).inc()
+        logger.warning("update refused", extra={"backend": _key(backend), "code": refusal.code})
         return pb.SubscribeRequest(
             nack=pb.Nack(
                 nonce=nonce,
@@ -363,17 +354,26 @@ class Intake:
             hello.last_epoch.CopyFrom(pb.Epoch(created=created, transitions=transitions))
         return hello
 
-    async def _report(self, outgoing: asyncio.Queue[pb.SubscribeRequest]) -> None:
-        """Queue a backend's worker health whenever it changed."""
+    async def _report(self, outgoing: asyncio.Queue[pb.RequestBatch]) -> None:
+        """Queue the worker health of every backend where it changed."""
         told: dict[str, Mapping[str, bool]] = {}
         while True:
             await asyncio.sleep(self._config.health_interval)
             if not self.connected:
                 continue
-            for key, workers in self._health().items():
-                if told.get(key) != workers:
-                    told[key] = dict(workers)
-                    outgoing.put_nowait(pb.SubscribeRequest(health=_health(key, workers.items())))
+            changed = {
+                key: dict(workers)
+                for key, workers in self._health().items()
+                if told.get(key) != workers
+            }
+            told.update(changed)
+            if changed:
+                outgoing.put_nowait(
+                    _batch(
+                        pb.SubscribeRequest(health=_health(key, workers.items()))
+                        for key, workers in changed.items()
+                    )
+                )
 
     @asynccontextmanager
     async def _channel(self) -> AsyncGenerator[grpc.aio.Channel]:
@@ -415,12 +415,14 @@ class Intake:
         return (("authorization", f"Bearer {token}"),)
 
 
-async def _drain(
-    outgoing: asyncio.Queue[pb.SubscribeRequest],
-) -> AsyncGenerator[pb.SubscribeRequest]:
+async def _drain(outgoing: asyncio.Queue[pb.RequestBatch]) -> AsyncGenerator[pb.RequestBatch]:
     """Yield what is queued, for as long as the call lives."""
     while True:
         yield await outgoing.get()
+
+
+def _batch(requests: Iterable[pb.SubscribeRequest]) -> pb.RequestBatch:
+    return pb.RequestBatch(requests=requests)
 
 
 def _health(key: str, workers: Iterable[tuple[str, bool]]) -> pb.HealthReport:

@@ -52,6 +52,50 @@ class Epoch(_message.Message):
 Global___Epoch: _TypeAlias = Epoch  # noqa: Y015
 
 @_typing.final
+class PushBatch(_message.Message):
+    """What is said at once, in this order. A stream's cost is by its messages, not by their bytes: a
+    thousand small backends travel in three of them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESPONSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PushResponse]: ...
+    def __init__(
+        self,
+        *,
+        responses: _abc.Iterable[Global___PushResponse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["responses", b"responses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushBatch: _TypeAlias = PushBatch  # noqa: Y015
+
+@_typing.final
+class RequestBatch(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeRequest]: ...
+    def __init__(
+        self,
+        *,
+        requests: _abc.Iterable[Global___SubscribeRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestBatch: _TypeAlias = RequestBatch  # noqa: Y015
+
+@_typing.final
 class SubscribeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

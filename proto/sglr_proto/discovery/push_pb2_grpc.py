@@ -36,8 +36,8 @@ class EndpointPushStub:
         """
         self.Subscribe = channel.stream_stream(
                 '/sglr.discovery.v1alpha1.EndpointPush/Subscribe',
-                request_serializer=sglr__proto_dot_discovery_dot_push__pb2.SubscribeRequest.SerializeToString,
-                response_deserializer=sglr__proto_dot_discovery_dot_push__pb2.PushResponse.FromString,
+                request_serializer=sglr__proto_dot_discovery_dot_push__pb2.RequestBatch.SerializeToString,
+                response_deserializer=sglr__proto_dot_discovery_dot_push__pb2.PushBatch.FromString,
                 _registered_method=True)
 
 
@@ -56,8 +56,8 @@ def add_EndpointPushServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Subscribe': grpc.stream_stream_rpc_method_handler(
                     servicer.Subscribe,
-                    request_deserializer=sglr__proto_dot_discovery_dot_push__pb2.SubscribeRequest.FromString,
-                    response_serializer=sglr__proto_dot_discovery_dot_push__pb2.PushResponse.SerializeToString,
+                    request_deserializer=sglr__proto_dot_discovery_dot_push__pb2.RequestBatch.FromString,
+                    response_serializer=sglr__proto_dot_discovery_dot_push__pb2.PushBatch.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -85,8 +85,8 @@ class EndpointPush:
             request_iterator,
             target,
             '/sglr.discovery.v1alpha1.EndpointPush/Subscribe',
-            sglr__proto_dot_discovery_dot_push__pb2.SubscribeRequest.SerializeToString,
-            sglr__proto_dot_discovery_dot_push__pb2.PushResponse.FromString,
+            sglr__proto_dot_discovery_dot_push__pb2.RequestBatch.SerializeToString,
+            sglr__proto_dot_discovery_dot_push__pb2.PushBatch.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,16 +21,16 @@ GRPC_VERSION: str
 
 class EndpointPushStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
-    Subscribe: _aio.StreamStreamMultiCallable[_push_pb2.SubscribeRequest, _push_pb2.PushResponse]
+    Subscribe: _aio.StreamStreamMultiCallable[_push_pb2.RequestBatch, _push_pb2.PushBatch]
     """One stream per router process. The first request is a Hello, the first response a Welcome."""
 
 class EndpointPushServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Subscribe(
         self,
-        request_iterator: _abc.AsyncIterator[_push_pb2.SubscribeRequest],
-        context: _aio.ServicerContext[_abc.AsyncIterator[_push_pb2.SubscribeRequest], _abc.AsyncIterator[_push_pb2.PushResponse]],
-    ) -> _abc.AsyncIterator[_push_pb2.PushResponse]:
+        request_iterator: _abc.AsyncIterator[_push_pb2.RequestBatch],
+        context: _aio.ServicerContext[_abc.AsyncIterator[_push_pb2.RequestBatch], _abc.AsyncIterator[_push_pb2.PushBatch]],
+    ) -> _abc.AsyncIterator[_push_pb2.PushBatch]:
         """One stream per router process. The first request is a Hello, the first response a Welcome."""
 
 def add_EndpointPushServicer_to_server(servicer: EndpointPushServicer, server: _aio.Server) -> None: ...
