@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 from prometheus_client import generate_latest
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.metrics import RouterMetrics
     from sglr_dataplane.recipe import Recipes
+
+_START_SECONDS: Final = 20.0
+"""How long a new router waits for tokenizers and workers before it is ready without: loading takes
+seconds, a worker that does not answer may never."""
 
 
 class Synced(Protocol):
@@ -40,12 +46,18 @@ class Ops:
         metrics: RouterMetrics,
         drain: Drain,
         intake: Synced | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Answer from these; a router that drains is not ready.
 
-        With an *intake* a router is ready as soon as a complete list is in force, workers or none:
-        a backend that is scaled to zero is woken by the request that finds nobody.
+        With an *intake* a router is ready as soon as a complete list is in force and it can serve
+        those backends of it that have workers, and stays so, workers or none: a backend that is
+        scaled to zero is woken by the request that finds nobody.
         """
+        self._clock = clock
+        self._synced_at: float | None = None
+        self._has_started = False
         self._drain = drain
         self._intake = intake
         self._registry = registry
@@ -67,7 +79,7 @@ class Ops:
         if self._drain.has_begun:
             return _json({"status": "draining", "backends": backends}, 503)
         if self._intake is not None:
-            ready = self._intake.is_synced
+            ready = self._intake.is_synced and self._is_started(backends)
         else:
             ready = any(
                 facts["ready_workers"] and facts["problem"] is None for facts in backends.values()
@@ -76,6 +88,22 @@ class Ops:
             {"status": "ready" if ready else "not ready", "backends": backends},
             200 if ready else 503,
         )
+
+    def _is_started(self, backends: dict[str, dict[str, Any]]) -> bool:
+        """Return whether a router with a list can serve, or has waited long enough.
+
+        A rollout ends an old router as soon as the new one is ready: one that still loads would
+        answer 503 for what the old one served.
+        """
+        now = self._clock()
+        self._synced_at = now if self._synced_at is None else self._synced_at
+        waiting = any(
+            facts["known_workers"] and not (facts["ready_workers"] and facts["problem"] is None)
+            for facts in backends.values()
+        )
+        if not waiting or now - self._synced_at >= _START_SECONDS:
+            self._has_started = True
+        return self._has_started
 
     async def health(self, request: Request) -> Response:
         """Answer as ``/readyz`` does: what load balancers expect under this name."""
