@@ -103,7 +103,7 @@ def main() -> None:
         try:
             listener.sendto(names.answer(query), peer)
         except (OSError, ValueError, IndexError) as error:
-            print(f"dns: {error}", flush=True)  # noqa: T201  # the process's log
+            print(f"dns: {error}", flush=True)  # the process's log
 
     while True:
         query, peer = listener.recvfrom(1500)

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from build_image_oci import ImageConfig, write_archive  # noqa: E402  # found through the line above
-from kube.cluster import USERS, Cluster  # noqa: E402  # same
+from build_image_oci import ImageConfig, write_archive  # found through the line above
+from kube.cluster import USERS, Cluster  # same
 
 SERVICES: Final = "10.96.0.0/24"
 PODS: Final = "10.244.0.0/24"
@@ -231,7 +231,9 @@ state = "{self.run}/containerd"
                 try:
                     self._ctr("tasks", *command, name)
                 except OSError as error:
-                    print(f"{name}: {error}")  # it ended by itself in between
+                    # It may have ended by itself in between.
+                    if "not found" not in str(error):
+                        print(f"{name}: {error}")
 
     # Network namespace, cgroups, mounts.
 

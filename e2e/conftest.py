@@ -1,0 +1,59 @@
+"""One release for the suite, in a cluster that KUBECONFIG names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from load import Load
+from steps import Namespace, Release, eventually, values
+
+SYSTEM = "sglr-system"
+
+
+@pytest.fixture(autouse=True)
+def timing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Say how long each scenario took."""
+    began = time.monotonic()
+    yield
+    print(f"\n== {request.node.name} took {time.monotonic() - began:.0f} s")
+
+
+@pytest.fixture(scope="session")
+def release() -> Release:
+    """Return the release that most scenarios share: two routers, two simulated workers."""
+    release = Release("sglr", Namespace(SYSTEM))
+    release.upgrade(
+        # A pause per token, so that streams are under way when something happens.
+        *values(demo__enabled="true", router__service__type="NodePort", router__replicas=2),
+        *("--set-json", 'demo.extraArgs=["--token-delay=20ms"]'),
+    )
+    for deployment in (release.operator, release.router, release.demo):
+        release.namespace.rolled_out(deployment)
+    return release
+
+
+@pytest.fixture
+def settled(release: Release) -> Release:
+    """Return the shared release in its usual state: two of everything, all known to routers."""
+    namespace = release.namespace
+    namespace.scale(release.demo, 2)
+    for deployment in (release.operator, release.router, release.demo):
+        namespace.rolled_out(deployment)
+    eventually(lambda: namespace.ready(release.demo) == 2, 60, "two workers are ready")
+    eventually(
+        lambda: namespace.condition(release.demo, "Ready")[0] == "True", 60, "the demo is ready"
+    )
+    return release
+
+
+@pytest.fixture
+def load(settled: Release) -> Iterator[Load]:
+    """Return a running load of streams, already flowing; every one must come whole."""
+    load = Load(settled.url(), "demo")
+    with load:
+        load.keep_going()
+        yield load
+        load.keep_going()
+    assert load.tally.failures == []

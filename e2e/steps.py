@@ -1,0 +1,172 @@
+"""What a person would type: kubectl, helm, and a client of the OpenAI API."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CHART: Final = ROOT / "deploy" / "helm" / "sglr"
+Json = dict[str, Any]
+
+
+class StepFailedError(AssertionError):
+    """A command failed, or something did not become true in time."""
+
+
+def run(*command: str, given: str | None = None, seconds: float = 180) -> str:
+    """Return what *command* prints.
+
+    Raises:
+        StepFailedError: It failed; both its outputs are in the message.
+    """
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, check=False, timeout=seconds
+    )
+    if done.returncode != 0:
+        raise StepFailedError(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def eventually(claim: Callable[[], object], seconds: float, what: str) -> None:
+    """Wait until *claim* is true; an AssertionError in it counts as not yet.
+
+    Raises:
+        StepFailedError: It is not, after *seconds*.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        problem = ""
+        try:
+            if claim():
+                return
+        except AssertionError as error:
+            problem = str(error)
+        if time.monotonic() > deadline:
+            raise StepFailedError(f"not within {seconds} s: {what}\n{problem}")
+        time.sleep(0.3)
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """One namespace of the cluster, by kubectl."""
+
+    name: str
+
+    def kubectl(self, *arguments: str, given: str | None = None, seconds: float = 180) -> str:
+        """Return what kubectl prints about this namespace."""
+        return run("kubectl", "-n", self.name, *arguments, given=given, seconds=seconds)
+
+    def get(self, kind: str, name: str) -> Json:
+        """Return one object."""
+        found: Json = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        return found
+
+    def all(self, kind: str, selector: str = "") -> list[Json]:
+        """Return all objects of a kind; none when the kind is unknown."""
+        text = self.kubectl("get", kind, "-o", "json", *(["-l", selector] if selector else []))
+        found: list[Json] = json.loads(text)["items"]
+        return found
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Apply *objects*."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        self.kubectl("apply", "-f", "-", given=text)
+
+    def condition(self, backend: str, kind: str) -> tuple[str, str, str]:
+        """Return status, reason and message of a backend's condition."""
+        conditions = self.get("sglb", backend).get("status", {}).get("conditions", [])
+        for each in conditions:
+            if each["type"] == kind:
+                return each["status"], each["reason"], each.get("message", "")
+        return "", "", ""
+
+    def ready(self, backend: str) -> int:
+        """Return how many endpoints of a backend are ready, as its status says."""
+        endpoints: Json = self.get("sglb", backend).get("status", {}).get("endpoints", {})
+        return int(endpoints.get("ready", 0))
+
+    def pods(self, component: str) -> list[str]:
+        """Return the names of the pods of one part of a release that are not leaving."""
+        return [
+            pod["metadata"]["name"]
+            for pod in self.all("pods", f"app.kubernetes.io/component={component}")
+            if "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def scale(self, deployment: str, replicas: int) -> None:
+        """Say how many pods a Deployment shall have."""
+        self.kubectl("scale", f"deployment/{deployment}", f"--replicas={replicas}")
+
+    def rolled_out(self, deployment: str, seconds: float = 180) -> None:
+        """Wait until a Deployment runs what it shall."""
+        self.kubectl(
+            "rollout", "status", f"deployment/{deployment}", f"--timeout={seconds:.0f}s",
+            seconds=seconds + 10,
+        )  # fmt: skip
+
+    def restart(self, deployment: str) -> None:
+        """Replace all pods of a Deployment, and wait for it."""
+        self.kubectl("rollout", "restart", f"deployment/{deployment}")
+        self.rolled_out(deployment)
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release of the chart."""
+
+    name: str
+    namespace: Namespace
+
+    @property
+    def router(self) -> str:
+        """The name of the router's Deployment and Service."""
+        return f"{self.name}-router"
+
+    @property
+    def operator(self) -> str:
+        """The name of the operator's Deployment and Service."""
+        return f"{self.name}-operator"
+
+    @property
+    def demo(self) -> str:
+        """The name of the demo's Deployment, Service and backend."""
+        return f"{self.name}-demo"
+
+    def upgrade(self, *flags: str, chart: Path = CHART) -> None:
+        """Install or upgrade, with more flags of helm."""
+        where = ["--namespace", self.namespace.name, "--create-namespace"]
+        # Helm's own server-side apply refuses what a very old API server does not know.
+        run(
+            "helm", "upgrade", "--install", self.name, str(chart), *where, *flags,
+            *os.environ.get("SGLR_E2E_HELM_FLAGS", "").split(),
+        )  # fmt: skip
+
+    def uninstall(self) -> None:
+        """Uninstall, and wait until helm is done."""
+        run("helm", "uninstall", self.name, "--namespace", self.namespace.name)
+
+    def url(self) -> str:
+        """Return the router Service's address as this machine reaches it: node and node port."""
+        service = self.namespace.get("service", self.router)
+        nodes = json.loads(run("kubectl", "get", "nodes", "-o", "json"))["items"]
+        (address,) = [
+            each["address"]
+            for each in nodes[0]["status"]["addresses"]
+            if each["type"] == "InternalIP"
+        ]
+        return f"http://{address}:{service['spec']['ports'][0]['nodePort']}"
+
+
+def values(**given: object) -> Sequence[str]:
+    """Return helm's flags for *given*, with ``__`` for a dot."""
+    flags = []
+    for key, value in given.items():
+        flags += ["--set", f"{key.replace('__', '.')}={value}"]
+    return flags

@@ -1,0 +1,258 @@
+"""From an empty cluster to a chat, through everything a rollout does, and back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+
+import openai
+import pytest
+from load import Load
+from steps import Namespace, Release, eventually, run, values
+
+
+def ask(url: str, model: str, question: str) -> str:
+    """Return a whole answer."""
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=30) as client:
+        answer = client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": question}]
+        )
+    return answer.choices[0].message.content or ""
+
+
+def test_install_ends_with_a_chat(settled: Release) -> None:
+    """What the notes promise: wait for the backend, list models, chat; and helm's own test."""
+    settled.namespace.kubectl(
+        "wait", "--for=condition=Ready", f"sglb/{settled.demo}", "--timeout=60s"
+    )
+
+    assert "Are you there?" in ask(settled.url(), "demo", "Are you there?")
+    assert "Succeeded" in run("helm", "test", settled.name, "--namespace", settled.namespace.name)
+
+
+def test_one_line_of_kubectl_tells_the_story(settled: Release) -> None:
+    """Model, workers, routers and state are columns."""
+    line = settled.namespace.kubectl("get", "sglb", settled.demo, "--no-headers").split()
+
+    assert line[:6] == [settled.demo, "demo", "2", "2", "2", "True"]
+
+
+def test_workers_come_and_go(settled: Release) -> None:
+    """0, 3, 1, 0 and 2 workers: the status counts along, and with none the refusal is at once."""
+    namespace = settled.namespace
+    for replicas in (0, 3, 1, 0):
+        namespace.scale(settled.demo, replicas)
+        _await_workers(settled, replicas)
+        if replicas:
+            eventually(lambda: ask(settled.url(), "demo", "Hello?"), 10, "a worker answers")
+    began = time.monotonic()
+    with pytest.raises(openai.InternalServerError) as refusal:
+        ask(settled.url(), "demo", "Hello?")
+
+    assert refusal.value.status_code == 503
+    assert time.monotonic() - began < 10
+    status, reason, message = namespace.condition(settled.demo, "EndpointsAvailable")
+    assert status == "False"
+    assert reason in {"NoEndpoints", "NoReadyEndpoints"}
+    assert message
+    namespace.scale(settled.demo, 2)
+    _await_workers(settled, 2)
+    eventually(lambda: ask(settled.url(), "demo", "Hello?"), 10, "and they answer")
+
+
+def _await_workers(release: Release, count: int) -> None:
+    """Wait until the backend's status counts that many ready workers."""
+    eventually(lambda: release.namespace.ready(release.demo) == count, 90, f"{count} are ready")
+
+
+@pytest.mark.parametrize("part", ["demo", "router", "operator"])
+def test_a_rolling_restart_loses_no_stream(settled: Release, load: Load, part: str) -> None:
+    """Workers, routers and operator are replaced under load: no stream fails, none is cut."""
+    settled.namespace.restart(f"{settled.name}-{part}")
+
+    load.keep_going()
+
+
+def test_routers_serve_without_an_operator_and_catch_up(settled: Release, load: Load) -> None:
+    """While it is gone a worker dies and another comes; when it is back, routers know."""
+    namespace = settled.namespace
+    namespace.scale(settled.operator, 0)
+    eventually(lambda: not namespace.all("pods", _of("operator")), 60, "the operator is gone")
+    namespace.kubectl("delete", "pod", namespace.pods("demo")[0], "--wait=false")
+    load.keep_going(30)
+    namespace.rolled_out(settled.demo)
+
+    namespace.scale(settled.operator, 1)
+    namespace.rolled_out(settled.operator)
+
+    def routers_agree() -> bool:
+        synced = namespace.get("sglb", settled.demo)["status"]["routers"]["synced"]
+        return bool(synced == 2 and namespace.ready(settled.demo) == 2)
+
+    eventually(routers_agree, 60, "both routers know both workers")
+
+
+def test_a_router_starts_from_its_last_list_without_an_operator(settled: Release) -> None:
+    """A router's container that is restarted while no operator runs serves at once."""
+    namespace = settled.namespace
+    namespace.scale(settled.operator, 0)
+    eventually(lambda: not namespace.all("pods", _of("operator")), 60, "the operator is gone")
+    pod = namespace.pods("router")[0]
+    before = _restarts(namespace, pod)
+    _kill(namespace, pod)
+    eventually(lambda: _restarts(namespace, pod) > before, 60, "its container was restarted")
+
+    namespace.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=60s")
+    assert "Hello" in ask(settled.url(), "demo", "Hello?")
+    namespace.scale(settled.operator, 1)
+
+
+def _kill(namespace: Namespace, pod: str) -> None:
+    """End a pod's first process; the second signal ends it at once, and this command with it."""
+    script = "import os, signal; os.kill(1, signal.SIGTERM); os.kill(1, signal.SIGTERM)"
+    command = ["kubectl", "-n", namespace.name, "exec", pod, "--", "python3", "-c", script]
+    subprocess.run(command, check=False, capture_output=True, timeout=60)
+
+
+def _restarts(namespace: Namespace, pod: str) -> int:
+    found: int = namespace.get("pod", pod)["status"]["containerStatuses"][0]["restartCount"]
+    return found
+
+
+def _of(component: str) -> str:
+    return f"app.kubernetes.io/component={component}"
+
+
+def test_a_worker_that_dies_mid_stream_ends_the_stream_at_once(settled: Release) -> None:
+    """Both workers are killed without notice: the client hears an error, and does not wait."""
+    namespace = settled.namespace
+    with openai.OpenAI(
+        base_url=f"{settled.url()}/v1", api_key="none", max_retries=0, timeout=60
+    ) as client:
+        stream = client.chat.completions.create(
+            model="demo",
+            stream=True,
+            messages=[{"role": "user", "content": "word " * 1500}],
+            max_tokens=4000,
+        )
+        next(iter(stream))
+        began = time.monotonic()
+        pods = namespace.pods("demo")
+        namespace.kubectl("delete", "pod", *pods, "--grace-period=0", "--force")
+        with pytest.raises(openai.APIError):
+            for _ in stream:
+                pass
+
+    assert time.monotonic() - began < 30
+
+
+def test_an_upgrade_under_load_loses_no_stream(settled: Release, load: Load) -> None:
+    """Settings change, every pod is replaced, the CRD job runs: nobody notices."""
+    settled.upgrade("--reuse-values", *values(push__audience="another"))
+    for deployment in (settled.operator, settled.router):
+        settled.namespace.rolled_out(deployment)
+
+    load.keep_going()
+    eventually(
+        lambda: settled.namespace.condition(settled.demo, "Ready")[0] == "True", 60, "still ready"
+    )
+
+
+def test_new_certificates_need_no_restart(settled: Release, load: Load) -> None:
+    """All three Secrets are thrown away and made anew: routers dial again and go on."""
+    namespace = settled.namespace
+    before = {pod: _restarts(namespace, pod) for pod in namespace.pods("router")}
+    secrets = [f"{settled.name}-push-ca", f"{settled.operator}-push"]
+    old = namespace.get("secret", secrets[1])["data"]["tls.crt"]
+    namespace.kubectl("delete", "secret", *secrets, f"{settled.router}-push")
+    cron = namespace.get("cronjob", f"{settled.name}-certificates")
+    # Not `kubectl create job --from`, which knows no beta CronJobs.
+    namespace.apply(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "renew-now"},
+            "spec": cron["spec"]["jobTemplate"]["spec"],
+        }
+    )
+    namespace.kubectl("wait", "--for=condition=Complete", "job/renew-now", "--timeout=120s")
+    namespace.kubectl("delete", "job", "renew-now")
+
+    assert namespace.get("secret", secrets[1])["data"]["tls.crt"] != old
+    load.keep_going(30)
+    assert before == {pod: _restarts(namespace, pod) for pod in namespace.pods("router")}
+
+
+def test_a_namespaced_release_beside_it_keeps_to_itself(settled: Release) -> None:
+    """A24: two more releases in namespaces of their own, without any cluster-wide right."""
+    releases = [Release("sglr-own", Namespace(name)) for name in ("team-a", "team-b")]
+    for each in releases:
+        each.upgrade(
+            "--skip-crds",
+            *values(
+                demo__enabled="true", demo__model=each.namespace.name, demo__replicas=1,
+                router__replicas=1, router__service__type="NodePort", watch__clusterWide="false",
+            ),
+        )  # fmt: skip
+    for each in releases:
+        for deployment in (each.operator, each.router, each.demo):
+            each.namespace.rolled_out(deployment)
+        _await_workers(each, 1)
+        assert "Hello?" in ask(each.url(), each.namespace.name, "Hello?")
+        with openai.OpenAI(base_url=f"{each.url()}/v1", api_key="none") as client:
+            assert [model.id for model in client.models.list()] == [each.namespace.name]
+        (pod,) = each.namespace.pods("operator")
+        logs = each.namespace.kubectl("logs", pod)
+        assert "orbidden" not in logs
+        clustered = run("kubectl", "get", "clusterrole", "-o", "name")
+        assert f"/{each.namespace.name}-sglr-own" not in clustered
+    for each in releases:
+        each.uninstall()
+        _leaves_nothing(each)
+        run("kubectl", "delete", "namespace", each.namespace.name)
+
+
+def test_uninstall_leaves_nothing_but_the_crd_and_other_people_s_objects(settled: Release) -> None:
+    """A23: a backend of a user stays, and so does its kind; nothing hangs on a finalizer."""
+    namespace = settled.namespace
+    namespace.apply(
+        {
+            "apiVersion": "sglr.dev/v1alpha1",
+            "kind": "SGLangBackend",
+            "metadata": {"name": "theirs"},
+            "spec": {
+                "model": {"name": "m"},
+                "tokenizer": {"path": "/nowhere"},
+                "workers": {"static": {"endpoints": [{"host": "10.0.0.1"}]}},
+            },
+        }
+    )
+
+    settled.uninstall()
+
+    _leaves_nothing(settled)
+    assert [b["metadata"]["name"] for b in namespace.all("sglb")] == ["theirs"]
+    namespace.kubectl("delete", "sglb", "theirs", "--timeout=20s")
+    run("kubectl", "delete", "namespace", namespace.name, "--timeout=120s")
+
+
+def _leaves_nothing(release: Release) -> None:
+    """Wait until no object of *release* is left, in its namespace or cluster-wide."""
+    selector = f"app.kubernetes.io/instance={release.name}"
+    kinds = (
+        "pods,services,deployments,replicasets,jobs,cronjobs,secrets,configmaps,serviceaccounts,"
+        "roles,rolebindings,poddisruptionbudgets,sglb,endpoints"
+    )
+
+    def none_left() -> bool:
+        left = json.loads(release.namespace.kubectl("get", kinds, "-l", selector, "-o", "json"))[
+            "items"
+        ]
+        assert not left, [f"{o['kind']}/{o['metadata']['name']}" for o in left]
+        return True
+
+    # The garbage collector looks for new kinds every 30 s.
+    eventually(none_left, 90, "everything is gone")
+    wide = run("kubectl", "get", "clusterroles,clusterrolebindings", "-o", "name")
+    assert f"{release.namespace.name}-{release.name}" not in wide
