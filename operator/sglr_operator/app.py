@@ -62,6 +62,8 @@ class Operator:
         )
         self.http_port: int | None = None
         """Where health and metrics are served; None before :meth:`run`."""
+        self.debug_port: int | None = None
+        """Where the debug page is served; None when it is not."""
 
     def __repr__(self) -> str:
         return f"<Operator {self._config.lease.identity} leads={self.leads}>"
@@ -187,8 +189,8 @@ class Operator:
         try:
             address = await stack.enter_async_context(serving(app, self._config.http))
             if self._config.debug is not None:
-                debug = debug_app(self._snapshot)
-                await stack.enter_async_context(serving(debug, self._config.debug))
+                debug = serving(debug_app(self._snapshot), self._config.debug)
+                self.debug_port = (await stack.enter_async_context(debug)).port
         except OSError as error:
             raise OperatorError(f"The HTTP server cannot listen: {error}") from error
         return address

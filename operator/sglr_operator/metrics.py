@@ -39,7 +39,7 @@ class Metrics:
         )
         self.composed = Counter(
             "sglr_operator_composed_total",
-            "Backends composed, by outcome: changed, unchanged or invalid.",
+            "Backends composed, by outcome: changed, unchanged, invalid or bug.",
             ["outcome"],
             registry=registry,
         )

@@ -8,6 +8,7 @@ and the last good spec of each backend. Runs while this replica leads.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,8 @@ from sglr_operator.status import READY, BackendStatus, condition
 from sglr_operator.statuses import Note, StatusWriter, gather_limited
 from sglr_proto.backend import API_VERSION, KIND, ManifestError, SGLangBackend, decode_backend
 from sglr_proto.snapshot import BackendSnapshot, EndpointState
+
+logger = logging.getLogger(__name__)
 
 _WRITERS: Final = 8
 """Status writes at once: enough for a thousand backends at a start, few enough for any server."""
@@ -143,16 +146,26 @@ class Reconciler:
     async def _reconcile(self, keys: list[Key]) -> None:
         since = {key: self._dirty.pop(key)[0] for key in keys}
         for key in keys:
-            self._read(key)
+            self._apart(key, partial(self._read, key))
         # Before anything is composed: a name's owner may be read after the one that loses it.
         for loser in self._find_conflicts():
             since.setdefault(loser, self._clock())
         for number, (key, first) in enumerate(since.items()):
-            self._compose(key, first)
+            self._apart(key, partial(self._compose, key, first))
             if number % _AT_ONCE == _AT_ONCE - 1:
                 # A thousand backends take a second; the Lease and the routers must not wait.
                 await asyncio.sleep(0)
         self._count()
+
+    def _apart(self, key: Key, step: Callable[[], None]) -> None:
+        """Take one step of one backend; whatever goes wrong in it stops no other backend."""
+        try:
+            step()
+        except Exception:
+            # The top of this backend's walk: a bug that one object brings out must not take
+            # endpoint lists away from all the others.
+            logger.exception("backend not reconciled", extra={"backend": key})
+            self._metrics.composed.labels("bug").inc()
 
     def _read(self, key: Key) -> None:
         """Take over the newest spec of *key*, or keep the last good one and say why."""

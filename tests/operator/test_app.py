@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from sglr_operator.config import Address, PushConfig
+from sglr_proto.backend import SGLangBackend
 from support.kube_api import Call, FakeApi, FaultKind, running_api
 from support.kube_objects import NAMESPACE, a_document
 from support.kube_wait import until
@@ -194,6 +195,32 @@ async def test_an_invalid_spec_keeps_its_last_good_version_and_stops_nobody(
             put_backend(api)
 
             await until(lambda: is_ready(api), what="Ready again")
+
+
+async def test_a_backend_that_brings_out_a_bug_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception in one backend's walk is logged; the others are served and leadership stays."""
+    from sglr_operator import endpoints
+
+    find = endpoints.find
+
+    def failing(backend: SGLangBackend, view: endpoints.View) -> endpoints.Found:
+        if backend.metadata.name == "poison":
+            raise ZeroDivisionError
+        return find(backend, view)
+
+    monkeypatch.setattr(endpoints, "find", failing)
+    async with running_api() as api, operating(api, tmp_path) as running:
+        put_service(api)
+        put_slice(api, "10.0.0.1")
+        put_backend(api, "poison")
+        put_backend(api)
+        async with routing(await running.serves()) as router:
+            await until(lambda: router.table() == {"chat": ["10.0.0.1"]}, what="the other")
+
+            assert running.operator.leads
+            assert running.sample("sglr_operator_composed_total", outcome="bug") >= 1
 
 
 async def test_an_operator_that_starts_with_an_invalid_spec_takes_nothing_away(
@@ -464,6 +491,13 @@ async def test_health_metrics_and_debug_are_served(tmp_path: Path) -> None:
             async with session.get(f"{base}/metrics") as answer:
                 text = await answer.text()
 
+            async with session.get(
+                f"http://127.0.0.1:{running.operator.debug_port}/debug/snapshot"
+            ) as answer:
+                shown = await answer.json()
+
+        assert shown["leads"]
+        assert shown["published"]["complete"]
         assert "sglr_operator_leader 1.0" in text
         assert 'sglr_operator_stale_seconds{resource="pods"}' in text
 
