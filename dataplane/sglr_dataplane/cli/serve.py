@@ -18,6 +18,7 @@ from sglr_dataplane.api.server import AddressInUseError
 from sglr_dataplane.app import serve
 from sglr_dataplane.config import DrainSettings, Limits, RouterConfig
 from sglr_dataplane.fleet.intake import IntakeConfig
+from sglr_dataplane.fleet.keys import KeysFileError
 from sglr_proto.backend import ManifestError
 from sglr_proto.duration import seconds
 
@@ -46,6 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="largest request body (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--keys-file", default=default.keys, metavar="FILE",
+        help="callers' keys (YAML); reloaded when it changes; without it requests need no key",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cors-origin", action="append", default=[], metavar="ORIGIN",
+        help="an origin whose pages may call this router, or *; may be repeated (none)",
+    )  # fmt: skip
+    parser.add_argument(
         "--drain-settle", type=_duration, default=default.drain.settle, metavar="TIME",
         help="after SIGTERM, how long requests are still taken while /readyz fails (%(default)gs)",
     )  # fmt: skip
@@ -54,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="after SIGTERM, when streams that still run are ended with an error (%(default)gs)",
     )  # fmt: skip
     parser.add_argument(
-        "--cache-dir", default=_cache_dir(), metavar="DIR",
+        "--cache-dir", default=default_cache_dir(), metavar="DIR",
         help="where slow verdicts, such as which tokenizer is exact, are kept (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
@@ -105,6 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
         log_level=arguments.log_level,
         access_log=not arguments.no_access_log,
         limits=Limits(max_body_bytes=arguments.max_body_bytes),
+        keys=arguments.keys_file,
+        cors_origins=tuple(arguments.cors_origin),
         drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )
     log.set_up(config.log_level)
@@ -114,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             operator = _operator(arguments)
             runner.run(serve(config, on_listening=_announce, operator=operator))
-    except (ManifestError, AddressInUseError) as error:
+    except (ManifestError, KeysFileError, AddressInUseError) as error:
         print(f"sglr serve: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -134,6 +145,7 @@ def _duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _cache_dir() -> str:
+def default_cache_dir() -> str:
+    """Return where the router keeps what is slow to find, as the XDG rules have it."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return str(Path(base) / "sglr")

@@ -48,6 +48,7 @@ def load_recipe(
     return Recipe(
         backend_key=backend.key,
         source=folder.source,
+        family=str(_settings(folder.path / "config.json").get("model_type", "unknown")),
         template=template,
         tokenizer=tokenizer,
         typed_controls_are_text=backend.spec.tokenizer.control_tokens == "AsText",
@@ -94,10 +95,15 @@ def _read_template(path: Path) -> str:
 def _end_ids(path: Path, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids that end an answer, by the tokenizer and by ``generation_config.json``."""
     texts = [text for text in (tokenizer.eos,) if text is not None]
-    try:
-        config: Any = msgspec.json.decode((path / "generation_config.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
-        config = None
-    named: Any = config.get("eos_token_id") if is_object(config) else None
+    named: Any = _settings(path / "generation_config.json").get("eos_token_id")
     listed: list[Any] = named if is_array(named) else [named]
     return tokenizer.vocabulary.ids_of(texts) | {i for i in listed if isinstance(i, int)}
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the JSON object in *path*; an empty one when it is missing or damaged."""
+    try:
+        config: Any = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return config if is_object(config) else {}

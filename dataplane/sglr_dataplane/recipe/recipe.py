@@ -42,6 +42,8 @@ class Recipe:
     backend_key: str
     source: str
     """Where the tokenizer came from, for people."""
+    family: str
+    """What the model's ``config.json`` calls its kind; ``unknown`` without one."""
     template: ChatTemplate
     tokenizer: Tokenizer
     typed_controls_are_text: bool

@@ -149,7 +149,18 @@ class Recipes:
                         group.create_task(self._load_until_there(key))
                     await self._changed.wait()
         finally:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self.close()
+
+    async def load(self, backend_key: str) -> Recipe | None:
+        """Try once to load the recipe of *backend_key* and return it; None when that fails."""
+        backend = self._missing().get(backend_key)
+        if backend is not None:
+            await self._load(backend_key, backend)
+        return self.get(backend_key)
+
+    def close(self) -> None:
+        """Let the threads end that long prompts are made in."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _only_model(self) -> str:
         names = [backend.spec.model.name for backend in self._wanted.values()]
