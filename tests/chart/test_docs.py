@@ -1,0 +1,94 @@
+"""What the documents name exists, and what exists and matters is in the documents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sglr_dataplane import errors
+from support.charts import CHART, EVERYTHING, ROOT, chart, one, render
+
+DOCS = [
+    ROOT / "docs" / f"{name}.md" for name in ("install", "operate", "troubleshoot", "architecture")
+]
+
+
+def text(name: str) -> str:
+    """Return a document."""
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize("document", DOCS, ids=lambda path: path.stem)
+def test_links_lead_somewhere(document: Path) -> None:
+    """Each relative link is a file of the checkout."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
+
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCS, ids=lambda path: path.stem)
+def test_values_in_words_are_values_of_the_chart(document: Path) -> None:
+    """A renamed value is renamed in the documents, too."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    named = re.findall(r"`([a-z][A-Za-z]+(?:\.[A-Za-z]+)+)(?:: [^`]+)?`", document.read_text())
+
+    for path in named:
+        if path.split(".")[0] in defaults:
+            found = defaults
+            for key in path.split("."):
+                assert key in found, path
+                found = found[key]
+
+
+def test_every_reason_of_a_condition_that_is_not_true_is_explained() -> None:
+    """Whoever reads a reason finds what to do about it."""
+    sources = "".join(p.read_text() for p in (ROOT / "operator/sglr_operator").glob("*.py"))
+    reasons = set(re.findall(r'_Claim\(\s*\w+,\s*"(?:False|Unknown)",\s*"(\w+)"', sources))
+    reasons |= set(re.findall(r'RefProblem\(\s*(?:reason=)?"(\w+)"', sources))
+
+    assert {"InvalidSpec", "NoEndpoints", "RouterRejected", "ServiceNotFound"} <= reasons
+    assert [reason for reason in sorted(reasons) if reason not in text("troubleshoot")] == []
+
+
+def codes(kind: type[errors.RouterError]) -> Iterator[tuple[int, str]]:
+    """Yield status and code of *kind* and what derives from it."""
+    if kind.code is not None:
+        yield kind.status, kind.code
+    for each in kind.__subclasses__():
+        yield from codes(each)
+
+
+def test_every_code_that_an_operator_must_act_on_is_explained() -> None:
+    """From 429 on it is not the caller's request that is wrong."""
+    known = {code for status, code in codes(errors.RouterError) if status >= 429}
+    known -= {"internal_error", "not_served"}
+
+    assert "no_available_workers" in known
+    assert [code for code in sorted(known) if code not in text("troubleshoot")] == []
+
+
+def test_every_alert_is_explained() -> None:
+    """The page of alerts is the chart's own list."""
+    rules = one(render(EVERYTHING), "PrometheusRule", "sglr")["spec"]["groups"][0]["rules"]
+
+    assert [rule["alert"] for rule in rules if rule["alert"] not in text("operate")] == []
+
+
+def test_the_reference_names_every_value() -> None:
+    """It is generated; a value that is missing there is missing in its source."""
+    table = (ROOT / "docs" / "reference" / "values.md").read_text()
+
+    def leaves(node: dict[str, dict[str, object]], prefix: str = "") -> Iterator[str]:
+        for key, value in node.items():
+            if "properties" in value:
+                yield from leaves(value["properties"], f"{prefix}{key}.")  # type: ignore[arg-type]  # a schema
+            else:
+                yield prefix + key
+
+    schema = chart().schema or {}
+    missing = [p for p in leaves(schema["properties"]) if f"| `{p}` |" not in table]
+    assert missing == ["global"]
