@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -73,22 +74,24 @@ class Choice:
         """Whether its finish was told."""
         return self._pipeline.finished
 
-    def read(self, chunk: Chunk) -> News | None:
-        """Return what *chunk* tells the client; None when that is nothing yet."""
+    def read(self, chunk: Chunk) -> list[News]:
+        """Return what *chunk* tells the client; nothing yet, perhaps, and singly once a token."""
         if self._held is not None:
             chunk, self._held = _joined(self._held, chunk), None
         if chunk.finish is None and chunk.token_ids and chunk.token_ids[-1] in self._ends:
             self._held = chunk
-            return None
-        deltas: list[Delta] = []
+            return []
+        told: list[News] = []
         for piece in _singly(chunk) if self._one_by_one else (chunk,):
-            deltas += self._pipeline.feed(piece)
+            deltas = self._pipeline.feed(piece)
             self._note(piece)
+            if self._thoughts != "streamed":
+                deltas = self._without_thoughts(deltas)
+            if deltas:
+                told.append(self._news(chunk.index, deltas))
             if self._pipeline.finished:
                 break
-        if self._thoughts != "streamed":
-            deltas = self._without_thoughts(deltas)
-        return self._news(chunk.index, deltas) if deltas else None
+        return told
 
     def _note(self, chunk: Chunk) -> None:
         self.usage = chunk.usage
@@ -137,6 +140,7 @@ class Answer:
         self._chunks = chunks
         self._choices = choices
         self._open = len(choices)
+        self._told: deque[News] = deque()
 
     @property
     def usages(self) -> list[Usage]:
@@ -153,15 +157,15 @@ class Answer:
             RouterError: The worker failed.
             StopAsyncIteration: Every choice has finished.
         """
-        while self._open:
+        while not self._told and self._open:
             chunk = await anext(self._chunks)
             choice = self._choices[chunk.index]
             if choice.finished:
                 continue
-            news = choice.read(chunk)
+            self._told += choice.read(chunk)
             self._open -= choice.finished
-            if news is not None:
-                return news
+        if self._told:
+            return self._told.popleft()
         raise StopAsyncIteration
 
 
@@ -170,7 +174,7 @@ class WholeChoice:
     """One choice that is complete."""
 
     message: Message
-    deltas: tuple[Delta, ...]
+    news: tuple[News, ...]
     """What *message* was collected from, in order."""
     usage: Usage
     token_ids: tuple[int, ...]
@@ -187,10 +191,9 @@ async def whole(answer: Answer) -> list[WholeChoice]:
 
 
 def _whole_choice(told: Sequence[News]) -> WholeChoice:
-    deltas = tuple(delta for news in told for delta in news.deltas)
     return WholeChoice(
-        message=collect(deltas),
-        deltas=deltas,
+        message=collect(delta for news in told for delta in news.deltas),
+        news=tuple(told),
         usage=told[-1].usage,
         token_ids=tuple(token for news in told for token in news.token_ids),
         logprobs=tuple(each for news in told for each in news.logprobs),

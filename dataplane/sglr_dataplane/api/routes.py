@@ -12,6 +12,7 @@ from sglr_dataplane.api.dialects.chat import ChatDialect
 from sglr_dataplane.api.dialects.completions import CompletionDialect
 from sglr_dataplane.api.dialects.messages import MessagesDialect
 from sglr_dataplane.api.dialects.native import NativeDialect
+from sglr_dataplane.api.dialects.responses import ResponsesDialect
 from sglr_dataplane.api.tokenization import Detokenize, Tokenize
 from sglr_dataplane.errors import NotServedError
 
@@ -47,6 +48,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
     "/v1/completions": CompletionDialect(),
     "/generate": NativeDialect(),
     "/v1/messages": MessagesDialect(),
+    "/v1/responses": ResponsesDialect(),
 }
 """The APIs that generate, by path."""
 

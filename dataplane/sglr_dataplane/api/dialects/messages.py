@@ -84,12 +84,13 @@ class MessagesReply:
         (choice,) = choices
         blocks: list[dict[str, Any]] = []
         ending: dict[str, Any] = {}
-        for event in (event for delta in choice.deltas for event in self._told(delta)):
+        deltas = (delta for news in choice.news for delta in news.deltas)
+        for event in (event for delta in deltas for event in self._told(delta)):
             if event["type"] == "content_block_start":
                 opened: dict[str, Any] = event["content_block"]
                 blocks.append(opened.copy())
             elif event["type"] == "content_block_delta":
-                _grow(blocks[event["index"]], event["delta"])
+                _grow(blocks[-1], event["delta"])
             elif event["type"] == "message_delta":
                 ending = event["delta"]
         content = [_complete(block) for block in blocks]

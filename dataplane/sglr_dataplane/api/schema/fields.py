@@ -346,6 +346,44 @@ MESSAGES_FIELDS: Mapping[str, Field] = MappingProxyType(
 )
 """Every field of ``POST /v1/messages`` that is known, by name."""
 
+RESPONSES_FIELDS: Mapping[str, Field] = MappingProxyType(
+    {
+        "model": Field("honoured", "Name or alias of a backend."),
+        "input": Field(
+            "honoured",
+            "A text, or items: message (text parts), function_call, function_call_output and "
+            "reasoning.",
+        ),
+        "instructions": Field("honoured", "The first system message."),
+        "tools": Field("honoured", "Functions only."),
+        "tool_choice": Field("honoured", "none, auto, required, a function, or allowed_tools."),
+        "parallel_tool_calls": CHAT_FIELDS["parallel_tool_calls"],
+        "text": Field("honoured", "format: text, json_object or json_schema."),
+        "reasoning": Field("honoured", "effort; a summary is never written."),
+        "max_output_tokens": Field("honoured", "At least 1; unset: up to the context's end."),
+        "temperature": CHAT_FIELDS["temperature"],
+        "top_p": CHAT_FIELDS["top_p"],
+        "top_logprobs": Field("honoured", "0 to 20."),
+        "include": Field("honoured", "message.output_text.logprobs; the rest is never there."),
+        "stream": Field("honoured", "OpenAI's events, without [DONE]."),
+        "metadata": Field("honoured", "Repeated in the response; nothing is kept of it."),
+        "store": Field("no effect", "Nothing is stored; the response says store: false."),
+        "truncation": Field("no effect", "Prompts are never cut."),
+        "user": CHAT_FIELDS["user"],
+        "safety_identifier": CHAT_FIELDS["safety_identifier"],
+        "service_tier": CHAT_FIELDS["service_tier"],
+        "prompt_cache_key": CHAT_FIELDS["prompt_cache_key"],
+        "prompt_cache_retention": CHAT_FIELDS["prompt_cache_retention"],
+        "stream_options": Field("no effect", "Nothing is obfuscated."),
+        "max_tool_calls": Field("no effect", "No tool runs here."),
+        "previous_response_id": _refused("nothing is stored here; send the whole conversation"),
+        "conversation": _refused("nothing is stored here; send the whole conversation"),
+        "background": _refused("there is nothing to ask for the answer later", False),
+        "prompt": _refused("there are no stored prompts here"),
+    }
+)
+"""Every field of ``POST /v1/responses`` that is known, by name."""
+
 TEMPLATE_KWARGS: Mapping[str, str] = MappingProxyType(
     {
         "enable_thinking": "Qwen, GLM, Nemotron, Gemma: whether to think first.",
