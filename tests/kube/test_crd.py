@@ -64,7 +64,7 @@ REFUSED: list[dict[str, Any]] = [
     {"model": {"name": 7}},
     {"model": {"name": "a", "aliases": ["b", "b"]}},
     {"model": {"name": "a", "aliases": [f"b{i}" for i in range(17)]}},
-    {"tokenizer": {}},
+    {"tokenizer": {"path": ""}},
     {"routing": {"policy": "Best"}},
     {"workers": {"static": {"endpoints": []}}},
     {"workers": {"static": {"endpoints": [{"host": "a", "port": 0}]}}},
