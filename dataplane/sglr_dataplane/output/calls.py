@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,6 +28,10 @@ class ToolSignature:
     """JSON Schema of the arguments; None when the client gave none."""
 
 
+_TO_ARGUMENTS = re.compile(r'[\s,:]*(?:"\w*"?)?[\s:]*')
+"""What may stand between a name and arguments that were cut off: markup, and no text."""
+
+
 class Calls:
     """The tool calls of one choice: named, then opened, given arguments, and closed.
 
@@ -42,6 +47,7 @@ class Calls:
         "_ids",
         "_is_dropped",
         "_is_open",
+        "_named_at",
         "_pending",
         "_sink",
         "_source",
@@ -69,6 +75,7 @@ class Calls:
         self._pending: tuple[str, str | None] | None = None
         self._has_arguments = False
         self._is_open = False
+        self._named_at = 0
         self._before: tuple[int, int] | None = None
         self._held: list[CallStart | CallArguments] = []
         self.count = 0
@@ -94,6 +101,7 @@ class Calls:
         if self._unknown == "content" and not self.declares(name):
             raise MismatchError
         self._pending = (name, model_id)
+        self._named_at = self._source.recorded_parts()
 
     def unname(self) -> None:
         """The name does not suffice any more: it takes arguments to make it a call."""
@@ -160,6 +168,10 @@ class Calls:
             self._held.clear()
             self._before = None
         elif truncated:
+            left_over = self._source.recorded_from(self._named_at)
+            if self._pending is not None and not _TO_ARGUMENTS.fullmatch(left_over):
+                self.open()
+                self._sink.text(left_over)
             self.open()
             if self._is_open:  # what is left is the beginning of the call's next marker
                 self.settle()

@@ -172,6 +172,14 @@ class Source:
         """Return *texts* as markers of this choice's tokenizer."""
         return markers(texts, self.tokens)
 
+    def recorded_parts(self) -> int:
+        """Return in how many parts what was read since the last ``forget`` is recorded."""
+        return len(self._record)
+
+    def recorded_from(self, part: int) -> str:
+        """Return what was recorded from the *part*-th part on."""
+        return "".join(self._record[part:])
+
     # The steps parsers are made of.
 
     def more(self) -> Reading[bool]:
