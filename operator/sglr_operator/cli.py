@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import sglr_proto
-from sglr_operator.config import Address, LeaseConfig, OperatorConfig, PushConfig, validated
+from sglr_operator.config import (
+    Address,
+    CopyConfig,
+    LeaseConfig,
+    OperatorConfig,
+    PushConfig,
+    validated,
+)
 from sglr_operator.errors import OperatorError
 from sglr_proto.errors import ManifestError
 
@@ -67,6 +74,7 @@ def _add_run_flags(run: argparse.ArgumentParser) -> None:
     add("--push-auth", choices=["none", "mtls", "token-review"], default="none")
     add("--push-audience", default="sglr-operator", help="what router tokens are made for")
     add("--router-account", action="append", default=[], help="NAMESPACE:NAME let in; repeat")
+    add("--keep-copy", action="store_true", help="keep the last good list in a ConfigMap")
     add("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "default"))
     add("--lease-name", default="sglr-operator")
     add("--identity", default=_identity(), help="unique per replica; default: the pod's")
@@ -108,6 +116,7 @@ def _config(arguments: argparse.Namespace) -> OperatorConfig:
             kubeconfig=arguments.kubeconfig,
             push=push,
             lease=lease,
+            copy=CopyConfig() if arguments.keep_copy else None,
             http=arguments.http_address,
             debug=arguments.debug_address,
         )

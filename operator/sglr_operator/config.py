@@ -117,6 +117,15 @@ class StatusConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyConfig:
+    """The ConfigMap that routers mount, in the Lease's namespace."""
+
+    name: str = "sglr-last-known-good"
+    interval: float = 10.0
+    """Between two writes: kubelets take a minute to show them, and each is a write to etcd."""
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorConfig:
     """Everything ``sglr-operator run`` is told."""
 
@@ -129,6 +138,8 @@ class OperatorConfig:
     push: PushConfig = field(default_factory=PushConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     status: StatusConfig = field(default_factory=StatusConfig)
+    copy: CopyConfig | None = None
+    """Where the last good list is kept for routers; None keeps none."""
     http: Address = Address("0.0.0.0", 8081)  # noqa: S104  # the kubelet probes from the node
     debug: Address | None = None
     """Where /debug/snapshot is served; None serves it nowhere. Loopback only."""

@@ -16,10 +16,11 @@ from typing import Any, Final
 import grpc.aio
 
 from sglr_operator.caches import Caches
-from sglr_operator.config import OperatorConfig, PushConfig
+from sglr_operator.config import CopyConfig, OperatorConfig, PushConfig
 from sglr_operator.elector import Elector
 from sglr_operator.errors import KubeError, OperatorError
 from sglr_operator.handlers import KopfThread, login_with
+from sglr_operator.keeper import Keeper
 from sglr_operator.kube import Kube
 from sglr_operator.metrics import Metrics
 from sglr_operator.publish import Publisher
@@ -142,7 +143,9 @@ class Leadership:
     async def _work(self, reconciler: Reconciler) -> Epoch:
         """Reconcile until a router knows a later epoch; return one that is above it."""
         async with asyncio.TaskGroup() as tasks:
-            working = tasks.create_task(reconciler.run())
+            working = [tasks.create_task(reconciler.run())]
+            if self._config.copy is not None:
+                working.append(tasks.create_task(self._keeper(self._config.copy, reconciler).run()))
             while True:
                 await asyncio.sleep(_LOOK)
                 if self._outranked is None:
@@ -151,8 +154,19 @@ class Leadership:
                 with suppress(KubeError):
                     epoch = await self._elector.outbid(seen)
                     if epoch is not None:
-                        working.cancel()
+                        for task in working:
+                            task.cancel()
                         return epoch
+
+    def _keeper(self, copy: CopyConfig, reconciler: Reconciler) -> Keeper:
+        return Keeper(
+            self._kube,
+            self._config.lease.namespace,
+            copy.name,
+            snapshot=reconciler.snapshot,
+            may_write=lambda: self._elector.leads,
+            interval=copy.interval,
+        )
 
     def _new_reconciler(self) -> Reconciler:
         statuses = StatusWriter(

@@ -27,7 +27,7 @@ from sglr_operator.reflector import Key
 from sglr_operator.status import READY, BackendStatus, condition
 from sglr_operator.statuses import Note, StatusWriter, gather_limited
 from sglr_proto.backend import API_VERSION, KIND, ManifestError, SGLangBackend, decode_backend
-from sglr_proto.snapshot import BackendSnapshot, EndpointState
+from sglr_proto.snapshot import BackendSnapshot, EndpointState, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,16 @@ class Reconciler:
         namespace, _, name = key.partition("/")
         self._untold.add((namespace, name))
         self._wake.set()
+
+    def snapshot(self) -> Snapshot:
+        """Return everything that routers are told now."""
+        told = [known.published for _, known in sorted(self._known.items())]
+        backends = tuple(each for each in told if each is not None)
+        return Snapshot(
+            epoch=self._publisher.epoch,
+            version=sum(each.version for each in backends),
+            backends=backends,
+        )
 
     # The walk.
 

@@ -88,7 +88,7 @@ class FakeApi:
         self.bookmark_every = 0.05
         self.allowed: Callable[[Call], bool] = lambda _call: True
         self.served = {
-            "/api/v1": ["pods", "services", "events", "namespaces"],
+            "/api/v1": ["pods", "services", "events", "namespaces", "configmaps"],
             "/apis/discovery.k8s.io/v1": ["endpointslices"],
             "/apis/sglr.dev/v1alpha1": ["sglangbackends"],
             "/apis/coordination.k8s.io/v1": ["leases"],
@@ -296,7 +296,7 @@ class FakeApi:
             return _status(404, "NotFound", f"{call.plural} {call.name!r} not found")
         merged = copy.deepcopy(found or {"metadata": {"name": call.name}})
         merged["metadata"]["namespace"] = call.namespace
-        for part in ("status",) if call.subresource == "status" else ("spec", "data"):
+        for part in ("status",) if call.subresource == "status" else ("spec", "data", "binaryData"):
             if part in call.body:
                 merged[part] = call.body[part]
         if found is not None and merged == found:
