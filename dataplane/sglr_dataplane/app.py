@@ -14,6 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from sglr_dataplane.api.auth import Authentication
+from sglr_dataplane.api.cors import cors
 from sglr_dataplane.api.drain import Drain, Draining
 from sglr_dataplane.api.faults import Faults, http_exception
 from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
@@ -24,8 +26,11 @@ from sglr_dataplane.api.server import address_of, listen, new_server
 from sglr_dataplane.engine.lean import LeanEngine, lean_engine
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.intake import Intake
+from sglr_dataplane.fleet.keys import Keys
 from sglr_dataplane.fleet.manifest_file import ManifestFile
+from sglr_dataplane.fleet.observe import FleetCollector
 from sglr_dataplane.fleet.prober import Prober
+from sglr_dataplane.fleet.rates import Meter
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.settings import settings_of
 from sglr_dataplane.metrics import RouterMetrics
@@ -52,11 +57,16 @@ class Router:
         self._config = config
         self.metrics = RouterMetrics()
         self.registry = Registry(self._engine)
+        self.metrics.registry.register(FleetCollector(self.registry))
         self.recipes = Recipes(config.cache_dir, max_prompt_chars=config.limits.max_prompt_chars)
         self.manifest = ManifestFile(config.manifest)
         self.intake = self._intake(operator) if operator is not None else None
         self.drain = Drain(config.drain)
-        self._dispatcher = Dispatcher(self.registry, on_outcome=self._count_attempt)
+        self.keys = Keys(config.keys)
+        self._meter = Meter(time.monotonic)
+        self._dispatcher = Dispatcher(
+            self.registry, on_outcome=self._count_attempt, meter=self._meter
+        )
         self.app = self._build_app()
 
     def apply(self, snapshot: Snapshot) -> None:
@@ -74,6 +84,7 @@ class Router:
                 group.create_task(
                     self.manifest.follow(self.apply, interval=self._config.reload_interval)
                 )
+            group.create_task(self.keys.follow(self._config.reload_interval))
             group.create_task(self.recipes.load_as_needed())
             group.create_task(prober.run())
 
@@ -118,12 +129,14 @@ class Router:
                 Route("/version", ops.version),
             ],
             middleware=[
+                *cors(self._config.cors_origins),
                 Middleware(RequestId),
                 Middleware(PathAsMeant),
                 Middleware(
                     Access, metrics=self.metrics, clock=time.monotonic, log=self._config.access_log
                 ),
                 Middleware(Draining, drain=self.drain, exempt=QUIET),
+                Middleware(Authentication, keys=self.keys, meter=self._meter, exempt=QUIET),
                 Middleware(Faults),
             ],
             exception_handlers={HTTPException: http_exception},
@@ -158,8 +171,10 @@ async def serve(
     Raises:
         AddressInUseError: The address cannot be listened on.
         ManifestError: The manifest cannot be read at the start.
+        KeysFileError: Nor can the file with keys.
     """
     router = Router(config, operator)
+    router.keys.load()
     if operator is None:
         # A manifest that is wrong from the start ends the process, with its sentence.
         router.apply(router.manifest.load())

@@ -45,4 +45,9 @@ class RouterConfig:
     log_level: str = "INFO"
     access_log: bool = True
     limits: Limits = field(default_factory=Limits)
+    keys: str | None = None
+    """Path of the file with callers' keys; None: requests need none."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may call this router from a browser; ``*`` is any. None by default: a
+    page that people happen to visit must not use a router inside their network."""
     drain: DrainSettings = field(default_factory=DrainSettings)

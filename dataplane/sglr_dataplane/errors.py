@@ -79,6 +79,14 @@ class UnknownModelError(RouterError):
     code = "model_not_found"
 
 
+class InvalidKeyError(RouterError):
+    """The request came without a key, or with one that nobody has."""
+
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+
 class UnknownUrlError(RouterError):
     """No such path."""
 

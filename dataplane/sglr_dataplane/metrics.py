@@ -52,12 +52,6 @@ class RouterMetrics:
             ["backend", "outcome"],
             registry=self.registry,
         )
-        self.workers = Gauge(
-            "sglr_workers",
-            "Workers by backend and state.",
-            ["backend", "state"],
-            registry=self.registry,
-        )
         self.reloads = Counter(
             "sglr_manifest_reloads_total",
             "Looks at a changed manifest, by result: applied, refused.",

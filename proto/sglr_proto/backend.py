@@ -25,7 +25,7 @@ from sglr_proto.spec import (
     Workers,
     refuse_unprintable,
 )
-from sglr_proto.spec_admission import Admission
+from sglr_proto.spec_admission import Admission, RateLimit, RateScope
 from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import (
     BodyField,
@@ -66,6 +66,8 @@ __all__ = [
     "PolicyName",
     "PoolRef",
     "PrefixHash",
+    "RateLimit",
+    "RateScope",
     "Retry",
     "Routing",
     "SGLangBackend",

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
-from sglr_proto.spec_admission import Admission
+from sglr_proto.spec_admission import Admission, RateLimit
 from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import Routing
 from sglr_proto.spec_tokenizer import Tokenizer
@@ -216,6 +216,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     admission: Annotated[
         Admission, Meta(description="How many requests run and wait. Default: see there.")
     ] = Admission()
+    rate_limit: Annotated[
+        RateLimit, Meta(description="What may be used in a minute. Default: unlimited.")
+    ] = RateLimit()
     timeouts: Annotated[
         Timeouts, Meta(description="How long what may take. Default: see there.")
     ] = Timeouts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 import msgspec
@@ -9,7 +10,41 @@ from msgspec import Meta
 
 from sglr_proto.duration import Duration, refuse_outside
 
+Rate = Annotated[int, Meta(ge=1, le=10**12)]
 Jobs = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class RateScope(enum.StrEnum):
+    """Whose use a rate limit counts."""
+
+    ROUTER = "Router"
+    """Everybody's together."""
+    API_KEY = "APIKey"
+    """Each caller's by itself; those without a key are one caller."""
+
+
+class RateLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What may be used of the backend in a minute; above it requests are answered 429.
+
+    Each limit holds per router process: n routers let n times as much through.
+    """
+
+    requests_per_minute: Annotated[
+        Jobs | None, Meta(description="Requests. Default: unlimited.")
+    ] = None
+    input_tokens_per_minute: Annotated[
+        Rate | None, Meta(description="Tokens of prompts. Default: unlimited.")
+    ] = None
+    output_tokens_per_minute: Annotated[
+        Rate | None,
+        Meta(
+            description="Tokens of answers. They are counted when an answer ends, so that one may "
+            "go beyond; the next waits longer. Default: unlimited."
+        ),
+    ] = None
+    per: Annotated[
+        RateScope, Meta(description="Whose use is counted. Default: Router, everybody's together.")
+    ] = RateScope.ROUTER
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -31,6 +31,7 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
             },
             "routing": {"policy": "RoundRobin"},
             "admission": {"maxQueueDepth": 50},
+            "rateLimit": {"requestsPerMinute": 600, "per": "APIKey"},
             "timeouts": {
                 "connect": "2s",
                 "firstToken": "120s",

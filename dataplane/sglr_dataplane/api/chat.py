@@ -91,7 +91,9 @@ class Walk:
                 prompts = await prompts_of(asked, recipe, len(body))
                 jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
                 exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
-                chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs)
+                chunks = await dispatch_all(
+                    self._dispatcher, recipe.backend_key, jobs, exchange.caller
+                )
                 async with aclosing(chunks):
                     answer = Answer(chunks, choices_of(asked, recipe, prompts, jobs))
                     tell = self._tell_events if asked.stream else self._tell_whole

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import orjson
 
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.faults import ClientGoneError
 from sglr_dataplane.errors import (
     InvalidRequestError,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from starlette.types import Receive, Scope, Send
+
+    from sglr_dataplane.fleet.caller import Caller
 
 _DISCARD_SECONDS: Final = 10.0
 KEEPALIVE: Final = b": keep-alive\n\n"
@@ -42,12 +45,18 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._headers: list[tuple[bytes, bytes]] = []
+        self._body = b""
         self.arrived: float = scope["state"]["arrived"]
         """The reading of the access clock when the request came, in seconds."""
         self.content_sent_at: float | None = None
         """That of when a stream's first content was sent; None before, and without a stream."""
         self._streams = False
         self._spoke_at = 0.0
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks; call after the body was read."""
+        return caller_of(self._scope, self._body)
 
     def note(self, **facts: object) -> None:
         """Add *facts* to the request's log line; never content."""
@@ -82,7 +91,8 @@ class Exchange:
                 if size > limit:
                     break
             else:
-                return b"".join(pieces)
+                self._body = b"".join(pieces)
+                return self._body
         await self._discard()
         raise RequestTooLargeError(
             f"The request body is larger than the {limit} bytes this router accepts."

@@ -65,6 +65,8 @@ def fault_reply(error: RouterError, path: str = "") -> Response:
     reply = Response(orjson.dumps(shaped(error)), error.status, media_type="application/json")
     if error.retry_after is not None:
         reply.headers["Retry-After"] = str(error.retry_after)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        reply.headers["WWW-Authenticate"] = "Bearer"
     if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         reply.headers["Connection"] = "close"
     return reply

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.responses import Response
 
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.replies import model_card
 from sglr_dataplane.errors import UnknownModelError
 
@@ -29,9 +30,9 @@ class Models:
         self._recipes = recipes
         self._created = created
 
-    async def all(self, _request: Request) -> Response:
-        """Return every model and alias once."""
-        return _json({"object": "list", "data": list(self._cards().values())})
+    async def all(self, request: Request) -> Response:
+        """Return every model and alias once, as far as the caller's key may use them."""
+        return _json({"object": "list", "data": list(self._cards(request).values())})
 
     async def one(self, request: Request) -> Response:
         """Return one model; its id may hold slashes, a leading one too.
@@ -40,17 +41,18 @@ class Models:
             UnknownModelError: Nothing of that name is served.
         """
         name = request.path_params["id"]
-        card = self._cards().get(name)
+        card = self._cards(request).get(name)
         if card is None:
             raise UnknownModelError(f"The model {name!r} does not exist here.", param="model")
         return _json(card)
 
-    def _cards(self) -> dict[str, dict[str, Any]]:
+    def _cards(self, request: Request) -> dict[str, dict[str, Any]]:
+        may_use = caller_of(request.scope, b"").may_use
         cards: dict[str, dict[str, Any]] = {}
         for key in self._registry.counts():
             model = self._registry.backend(key).spec.model
             limit = self._registry.max_prompt_tokens(key)
-            for name in (model.name, *model.aliases):
+            for name in filter(may_use, (model.name, *model.aliases)):
                 extras = {"root": model.name, "parent": None, "max_model_len": limit}
                 cards[name] = model_card(id=name, created=self._created, owned_by="sglr", **extras)
         return cards

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol, Self
 
 from sglr_dataplane.errors import RouterError
+from sglr_dataplane.fleet.caller import NOBODY, Caller
 from sglr_dataplane.job import Chunk
 
 if TYPE_CHECKING:
@@ -32,14 +33,16 @@ class Chunks(Protocol):
         ...
 
 
-async def dispatch_all(dispatcher: Dispatcher, backend_key: str, jobs: Sequence[Job]) -> Chunks:
-    """Return the chunks of *jobs*, the first of which has come; the caller closes them.
+async def dispatch_all(
+    dispatcher: Dispatcher, backend_key: str, jobs: Sequence[Job], caller: Caller = NOBODY
+) -> Chunks:
+    """Return the chunks of *caller*'s *jobs*, the first of which has come; the caller closes them.
 
     Choice *i* of job *j* is choice ``j * n + i`` of the stream. Raises as ``dispatch`` does.
     """
     if len(jobs) == 1:
-        return await dispatcher.dispatch(backend_key, jobs[0])
-    together = Together(dispatcher, backend_key, jobs)
+        return await dispatcher.dispatch(backend_key, jobs[0], caller)
+    together = Together(dispatcher, backend_key, jobs, caller)
     try:
         await together.open()
     except BaseException:
@@ -51,8 +54,15 @@ async def dispatch_all(dispatcher: Dispatcher, backend_key: str, jobs: Sequence[
 class Together:
     """The chunks of several jobs as they come; the failure of one ends them all."""
 
-    def __init__(self, dispatcher: Dispatcher, backend_key: str, jobs: Sequence[Job]) -> None:
-        """Prepare *jobs*; nothing is sent before ``open``."""
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        backend_key: str,
+        jobs: Sequence[Job],
+        caller: Caller = NOBODY,
+    ) -> None:
+        """Prepare *caller*'s *jobs*; nothing is sent before ``open``."""
+        self._caller = caller
         self._dispatcher = dispatcher
         self._backend_key = backend_key
         self._jobs = jobs
@@ -98,7 +108,7 @@ class Together:
 
     async def _follow(self, job: Job, offset: int) -> None:
         try:
-            stream = await self._dispatcher.dispatch(self._backend_key, job)
+            stream = await self._dispatcher.dispatch(self._backend_key, job, self._caller)
             async with aclosing(stream):
                 async for chunk in stream:
                     await self._news.put(_moved(chunk, offset))

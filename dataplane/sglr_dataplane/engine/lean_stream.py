@@ -251,7 +251,8 @@ class LeanStream:
 
 def translated(failure: CallError) -> RouterError:
     """Return what *failure* means to the one who asked."""
-    logger.debug("call failed", extra={"status": name_of(failure.code), "details": failure.details})
+    # Never the details: a worker may echo headers and prompts in them.
+    logger.debug("call failed", extra={"status": name_of(failure.code)})
     if not failure.sent and failure.code == UNAVAILABLE:
         return WorkerUnavailableError("The worker cannot be reached.")
     return error_from_status(failure.code, failure.details)

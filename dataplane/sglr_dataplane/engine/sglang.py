@@ -274,7 +274,8 @@ class GenerateCall:
 def _translated(failure: aio.AioRpcError) -> RouterError:
     code = failure.code().value[0]
     details = failure.details() or ""
-    logger.debug("call failed", extra={"status": name_of(code), "details": details})
+    # Never the details: a worker may echo headers and prompts in them.
+    logger.debug("call failed", extra={"status": name_of(code)})
     return error_from_status(code, details)
 
 

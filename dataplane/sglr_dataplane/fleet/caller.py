@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from sglr_dataplane.fleet.fair_queue import Priority
+from sglr_dataplane.fleet.rates import UNLIMITED, Rates
 from sglr_proto.backend import BodyField, PolicyName, Routing
 
 
@@ -25,6 +26,9 @@ class Caller:
     """The request's body, JSON."""
     models: frozenset[str] | None = None
     """The models it may use; None: all."""
+
+    rates: Rates = UNLIMITED
+    """What it may use in a minute."""
 
     def may_use(self, model: str) -> bool:
         """Return whether it may use *model*."""

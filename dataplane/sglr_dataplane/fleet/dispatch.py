@@ -18,8 +18,10 @@ from sglr_dataplane.errors import (
 )
 from sglr_dataplane.fleet.caller import NOBODY, Caller, routing_key
 from sglr_dataplane.fleet.lease import Lease
+from sglr_dataplane.fleet.rates import UNLIMITED, Meter, Rates
 from sglr_dataplane.fleet.retry import Retries
 from sglr_dataplane.fleet.stream import Stream
+from sglr_proto.backend import RateScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from sglr_dataplane.job import Job
 
 logger = logging.getLogger(__name__)
+
+Owners = tuple[tuple[str, Rates], ...]
 
 
 @dataclass(slots=True)
@@ -60,6 +64,7 @@ class Dispatcher:
         registry: Registry,
         *,
         on_outcome: OnOutcome | None = None,
+        meter: Meter | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -68,11 +73,13 @@ class Dispatcher:
         Args:
             registry: Who there is.
             on_outcome: Told the worker and the outcome of every attempt, once.
+            meter: Counts what callers use; None: one of its own.
             clock: Seconds that only go up; the one the prober reads.
             chance: A number in ``[0, 1)``, for the jitter of waits.
         """
         self._registry = registry
         self._on_outcome: OnOutcome = on_outcome or _unheard
+        self._meter = meter or Meter(clock)
         self._clock = clock
         self._chance = chance
 
@@ -94,6 +101,9 @@ class Dispatcher:
         pool = self._registry.pool(backend_key)
         if pool is None:
             raise self._nobody(backend_key, job, None)
+        owners = _owners(pool, caller)
+        for owner, rates in owners:
+            self._meter.admit(owner, rates, len(job.input_ids))
         pool.budget.request(self._clock())
         ends_at = self._clock() + pool.settings.deadlines.total
         slot = await pool.gate.enter(caller.name, caller.priority, ends_at)
@@ -103,8 +113,13 @@ class Dispatcher:
         except BaseException:
             slot.release()
             raise
-        stream.afterwards(slot.release)
+        stream.afterwards(lambda: self._ended(slot, owners, stream.completion_tokens))
         return stream
+
+    def _ended(self, slot: Slot, owners: Owners, completion_tokens: int) -> None:
+        slot.release()
+        for owner, rates in owners:
+            self._meter.answered(owner, rates, completion_tokens)
 
     async def _try_workers(self, attempts: Attempts, slot: Slot) -> Stream:
         """Return the stream of the first worker that answers."""
@@ -169,6 +184,18 @@ class Dispatcher:
         return NoAvailableWorkersError(
             f"No worker of model {job.model!r} could be reached: {known}, each was tried."
         )
+
+
+def _owners(pool: Pool, caller: Caller) -> Owners:
+    """Return whose rates a request of *caller* counts on, and what those are."""
+    owners = [(caller.name, caller.rates)] if caller.rates != UNLIMITED else []
+    rates = pool.settings.rates
+    if rates != UNLIMITED:
+        each = pool.backend.spec.rate_limit.per is RateScope.API_KEY
+        # Names of keys hold no blank: these cannot be taken for one.
+        owner = f"{pool.backend.key} {caller.name}" if each else f"{pool.backend.key} *"
+        owners.append((owner, rates))
+    return tuple(owners)
 
 
 def _unheard(_worker: Worker, _outcome: Outcome) -> None:

@@ -54,7 +54,8 @@ class Lease:
         self.outcome: Outcome | None = None
         """How it ended; None while it lasts."""
         self._afterwards: Callable[[], None] = _nothing
-        self._permit = worker.breaker.enter(clock())
+        self._began = clock()
+        self._permit = worker.breaker.enter(self._began)
         self.engine = worker.begin()
         """The worker's client as it was when the job began."""
 
@@ -70,6 +71,7 @@ class Lease:
         now = self._clock()
         self.worker.breaker.answered(self._permit, now)
         self.worker.answered(now)
+        self.worker.took(now - self._began)
 
     def end(self, outcome: Outcome) -> None:
         """Give the worker back; only the first call counts."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.fleet.breaker import BreakerSettings
 from sglr_dataplane.fleet.gate import GateSettings
+from sglr_dataplane.fleet.rates import Rates
 from sglr_dataplane.fleet.retry import RetrySettings
 from sglr_dataplane.fleet.schedule import Schedule
 from sglr_proto.duration import seconds
@@ -20,6 +21,7 @@ class Settings:
     breaker: BreakerSettings
     deadlines: Deadlines
     gate: GateSettings
+    rates: Rates
     retry: RetrySettings
     schedule: Schedule
 
@@ -30,6 +32,7 @@ def settings_of(spec: Spec) -> Settings:
         breaker=_breaker(spec),
         deadlines=_deadlines(spec),
         gate=_gate(spec),
+        rates=_rates(spec),
         retry=_retry(spec),
         schedule=_schedule(spec),
     )
@@ -65,6 +68,15 @@ def _gate(spec: Spec) -> GateSettings:
         depth=wanted.max_queue_depth,
         wait=seconds(wanted.max_queue_wait),
         wait_for_workers=seconds(wanted.no_endpoint_wait),
+    )
+
+
+def _rates(spec: Spec) -> Rates:
+    wanted = spec.rate_limit
+    return Rates(
+        requests=wanted.requests_per_minute,
+        input_tokens=wanted.input_tokens_per_minute,
+        output_tokens=wanted.output_tokens_per_minute,
     )
 
 

@@ -73,6 +73,8 @@ class Worker:
         """False when it says itself that it does not serve, or serves another model: then not even
         the last resort is to be tried with it."""
         self._busy_until = 0.0
+        self.first_token_seconds: float | None = None
+        """From a job's start to its first chunk, lately: a tenth of each new one is mixed in."""
         self.on_ready: Callable[[], None] = _nobody
         """Called when it becomes ready: somebody may be waiting for it."""
         self.wake: Callable[[], None] = _nobody
@@ -86,6 +88,11 @@ class Worker:
     def id(self) -> str:
         """The endpoint's identity."""
         return self.endpoint.id
+
+    @property
+    def name(self) -> str:
+        """What people call it: the pod's name, or its identity."""
+        return self.endpoint.pod or self.id
 
     @property
     def is_ready(self) -> bool:
@@ -147,6 +154,12 @@ class Worker:
     def answered(self, now: float) -> None:
         """Note that it answered a job at *now*: a sign of life as good as a probe."""
         self.answered_at = now
+
+    def took(self, seconds: float) -> None:
+        """Note how long a job waited for its first chunk."""
+        before = self.first_token_seconds
+        mean = seconds if before is None else before + 0.1 * (seconds - before)
+        self.first_token_seconds = round(mean, 4)
 
     def was_busy(self, now: float, pause: float = BUSY) -> None:
         """Avoid it for *pause* seconds: its queue was full at *now*, which is no failure."""

@@ -1,0 +1,100 @@
+"""Who asks: keys, and what a request's headers say of its sender."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sglr_dataplane.api.faults import fault_reply
+from sglr_dataplane.errors import InvalidKeyError
+from sglr_dataplane.fleet.caller import Caller
+from sglr_dataplane.fleet.fair_queue import Priority
+from sglr_dataplane.fleet.rates import UNLIMITED
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from sglr_dataplane.fleet.keys import Key, Keys
+    from sglr_dataplane.fleet.rates import Meter
+
+PRIORITY_HEADER: Final = "x-sglr-priority"
+"""``low``, ``normal`` or ``high``; a key says how high it may go."""
+_SECRET: Final = frozenset({b"authorization", b"x-api-key", b"api-key", b"cookie"})
+
+
+class Authentication:
+    """Lets requests with a known key through, and takes the key off them; tells what is left.
+
+    Nothing behind it sees a key: it can be neither logged nor sent to a worker.
+    """
+
+    def __init__(self, app: ASGIApp, *, keys: Keys, meter: Meter, exempt: frozenset[str]) -> None:
+        """Wrap *app*; the paths in *exempt* need no key."""
+        self._app = app
+        self._keys = keys
+        self._meter = meter
+        self._exempt = exempt
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Find the caller; answer 401 to one without a key, or with one that nobody has."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        presented = _presented(scope)
+        scope["headers"] = [(k, v) for k, v in scope["headers"] if k not in _SECRET]
+        if not self._keys.are_needed or scope["path"] in self._exempt:
+            await self._app(scope, receive, send)
+            return
+        key = self._keys.find(presented) if presented else None
+        if key is None:
+            scope["state"]["failure"] = InvalidKeyError.code
+            await fault_reply(_refusal(presented))(scope, receive, send)
+            return
+        scope["state"]["key"] = key
+
+        async def metered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                told = self._meter.headers(key.name, key.rates)
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *((name.encode(), value.encode()) for name, value in told),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, metered)
+
+
+def caller_of(scope: Scope, body: bytes) -> Caller:
+    """Return who sent the request of *scope* with *body*."""
+    key: Key | None = scope["state"].get("key")
+    headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+    # Without a key nobody vouches for a request: it may step back, but not ahead.
+    highest = key.priority if key is not None else Priority.NORMAL
+    asked = headers.get(PRIORITY_HEADER, "normal").upper()
+    wanted = Priority[asked] if asked in Priority.__members__ else Priority.NORMAL
+    return Caller(
+        name=key.name if key is not None else "",
+        priority=min(wanted, highest),
+        headers=headers,
+        body=body,
+        models=key.models if key is not None else None,
+        rates=key.rates if key is not None else UNLIMITED,
+    )
+
+
+def _refusal(presented: str) -> InvalidKeyError:
+    return InvalidKeyError(
+        "The API key is not valid here."
+        if presented
+        else "An API key is needed: send it as Authorization: Bearer KEY."
+    )
+
+
+def _presented(scope: Scope) -> str:
+    """Return the key that came with the request; ``""`` when none did."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            scheme, _, key = value.decode("latin-1").partition(" ")
+            return key.strip() if scheme.lower() == "bearer" else ""
+        if name in {b"x-api-key", b"api-key"}:
+            return str(value.decode("latin-1")).strip()
+    return ""
