@@ -1,0 +1,83 @@
+"""Writes the tables of docs/api.md from what the code does with each field; ``--check`` compares."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sglr_dataplane.api.routes import NOT_SERVED
+from sglr_dataplane.api.schema import fields
+from sglr_dataplane.api.schema.fields import Field
+
+PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+
+TABLES: Mapping[str, Mapping[str, Field]] = {
+    "chat": fields.CHAT_FIELDS,
+    "completions": fields.COMPLETION_FIELDS,
+    "messages": fields.MESSAGES_FIELDS,
+    "responses": fields.RESPONSES_FIELDS,
+    "generate": fields.NATIVE_FIELDS,
+    "generate sampling_params": fields.NATIVE_SAMPLING_FIELDS,
+    "tokenize": fields.TOKENIZE_FIELDS,
+    "detokenize": fields.DETOKENIZE_FIELDS,
+}
+_MARKED = re.compile(r"(<!-- table: (?P<name>[^>]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+_FATES = {"honoured": "honoured", "no effect": "accepted, no effect", "refused": "400"}
+
+
+def table(known: Mapping[str, Field]) -> str:
+    """Return the Markdown table of *known*: the honoured, then those without effect, then the rest."""
+    rows = ["| field | gRPC workers | what it does, or why not |", "|---|---|---|"]
+    for fate, words in _FATES.items():
+        for name, field in sorted(known.items()):
+            if field.fate == fate:
+                accepted = [f"`{each!r}`" for each in field.neutral]
+                also = f" Accepted: {', '.join(accepted)}." if accepted else ""
+                note = field.note if field.note.endswith(".") else f"{field.note}."
+                rows.append(f"| `{name}` | {words} | {note[:1].upper()}{note[1:]}{also} |")
+    return "\n".join(rows) + "\n"
+
+
+def kwargs_table() -> str:
+    """Return the Markdown table of what a request may give a template."""
+    rows = ["| name | for |", "|---|---|"]
+    rows += [f"| `{name}` | {note} |" for name, note in fields.TEMPLATE_KWARGS.items()]
+    return "\n".join(rows) + "\n"
+
+
+def paths_list() -> str:
+    """Return the list of paths that are known and not served."""
+    return "\n".join(f"- `POST {path}`" for path in NOT_SERVED) + "\n"
+
+
+def written(page: str) -> str:
+    """Return *page* with every marked part made anew.
+
+    Raises:
+        KeyError: A mark names no table.
+    """
+    made = {name: table(known) for name, known in TABLES.items()}
+    made |= {"template kwargs": kwargs_table(), "not served": paths_list()}
+    return _MARKED.sub(lambda found: f"{found[1]}{made[found['name']]}{found[4]}", page)
+
+
+def main() -> int:
+    """Write the page, or say that it is stale."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if it is stale")
+    check = parser.parse_args().check
+    before = PAGE.read_text(encoding="utf-8")
+    after = written(before)
+    if check and before != after:
+        print(f"{PAGE} is stale; run scripts/gen_api_docs.py", file=sys.stderr)
+        return 1
+    if not check:
+        PAGE.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
