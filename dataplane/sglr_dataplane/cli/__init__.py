@@ -18,6 +18,7 @@ _COMMANDS: Final = (
     ("serve", "sglr_dataplane.cli.serve", "the router, in front of the workers of a manifest"),
     ("check", "sglr_dataplane.cli.check", "a report of what a manifest's backends need and can do"),
     ("parse", "sglr_dataplane.cli.parse", "a model's text through the router's parsers"),
+    ("batch", "sglr_dataplane.cli.batch", "a file of requests, answered into another"),
     ("sim-worker", "sglr_dataplane.sim.command", "a simulated SGLang gRPC worker"),
 )
 
