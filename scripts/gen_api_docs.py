@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sglr_dataplane.api.routes import NOT_SERVED
-from sglr_dataplane.api.schema import fields
+from sglr_dataplane.api.schema import adapted_fields, fields, native_fields
 from sglr_dataplane.api.schema.fields import Field
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
@@ -17,12 +17,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 TABLES: Mapping[str, Mapping[str, Field]] = {
     "chat": fields.CHAT_FIELDS,
     "completions": fields.COMPLETION_FIELDS,
-    "messages": fields.MESSAGES_FIELDS,
-    "responses": fields.RESPONSES_FIELDS,
-    "generate": fields.NATIVE_FIELDS,
-    "generate sampling_params": fields.NATIVE_SAMPLING_FIELDS,
-    "tokenize": fields.TOKENIZE_FIELDS,
-    "detokenize": fields.DETOKENIZE_FIELDS,
+    "messages": adapted_fields.MESSAGES_FIELDS,
+    "responses": adapted_fields.RESPONSES_FIELDS,
+    "generate": native_fields.NATIVE_FIELDS,
+    "generate sampling_params": native_fields.NATIVE_SAMPLING_FIELDS,
+    "tokenize": native_fields.TOKENIZE_FIELDS,
+    "detokenize": native_fields.DETOKENIZE_FIELDS,
 }
 _MARKED = re.compile(r"(<!-- table: (?P<name>[^>]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 _FATES = {"honoured": "honoured", "no effect": "accepted, no effect", "refused": "400"}

@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from sglr_dataplane.api.schema import fields
+from sglr_dataplane.api.schema import adapted_fields, fields, native_fields
 from sglr_dataplane.api.schema.anthropic import MessagesBody
 from sglr_dataplane.api.schema.chat import ChatBody
 from sglr_dataplane.api.schema.completions import CompletionBody
@@ -40,10 +40,10 @@ def test_every_table_is_on_the_page() -> None:
     [
         (ChatBody, fields.CHAT_FIELDS),
         (CompletionBody, fields.COMPLETION_FIELDS),
-        (MessagesBody, fields.MESSAGES_FIELDS),
-        (ResponsesBody, fields.RESPONSES_FIELDS),
-        (NativeBody, fields.NATIVE_FIELDS),
-        (NativeSampling, fields.NATIVE_SAMPLING_FIELDS),
+        (MessagesBody, adapted_fields.MESSAGES_FIELDS),
+        (ResponsesBody, adapted_fields.RESPONSES_FIELDS),
+        (NativeBody, native_fields.NATIVE_FIELDS),
+        (NativeSampling, native_fields.NATIVE_SAMPLING_FIELDS),
     ],
 )
 def test_a_field_is_honoured_exactly_if_it_is_read(

@@ -11,7 +11,7 @@ from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.schema import decode_chat
 from sglr_dataplane.api.schema.bodies import BodyReader
 from sglr_dataplane.api.schema.completions import prompts_in
-from sglr_dataplane.api.schema.fields import DETOKENIZE_FIELDS, TOKENIZE_FIELDS
+from sglr_dataplane.api.schema.native_fields import DETOKENIZE_FIELDS, TOKENIZE_FIELDS
 from sglr_dataplane.api.schema.refusals import invalid, missing, mistyped
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from sglr_dataplane.api.schema.adapted_fields import MESSAGES_FIELDS
 from sglr_dataplane.api.schema.bodies import BodyReader
 from sglr_dataplane.api.schema.chat import ChatRequest, chat_request
-from sglr_dataplane.api.schema.fields import MESSAGES_FIELDS
 from sglr_dataplane.api.schema.refusals import invalid, missing, mistyped
 from sglr_dataplane.prompt.constraint import compact
 from sglr_dataplane.prompt.json_values import is_array, is_object

@@ -16,8 +16,8 @@ from sglr_dataplane.api.schema.completions import (
     prompts_in,
     with_max_tokens,
 )
-from sglr_dataplane.api.schema.fields import NATIVE_FIELDS, NATIVE_SAMPLING_FIELDS
 from sglr_dataplane.api.schema.grammars import native_grammar_of
+from sglr_dataplane.api.schema.native_fields import NATIVE_FIELDS, NATIVE_SAMPLING_FIELDS
 from sglr_dataplane.api.schema.refusals import invalid, missing, of_validation
 from sglr_dataplane.job import LogprobsWish
 from sglr_dataplane.prompt.ranges import integer_in
