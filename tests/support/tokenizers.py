@@ -13,6 +13,7 @@ from tokenizers.models import BPE
 
 import sglr_dataplane
 from sglr_dataplane.vocab import TokenizerDocument, Vocabulary
+from sglr_dataplane.vocab.sources import tokenizer_json
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEMO_MODEL = Path(sglr_dataplane.__file__).parent / "demo_model"
@@ -47,7 +48,7 @@ def real_tokenizer(name: str) -> Path:
 @lru_cache(maxsize=2)  # the demo's and one real model's: each takes up to 400 MB
 def reference(directory: Path) -> Tokenizer:
     """Return the tokenizers library's reading of *directory*: what the engines use."""
-    return Tokenizer.from_file(str(directory / "tokenizer.json"))
+    return Tokenizer.from_str(tokenizer_json(directory).decode())
 
 
 @lru_cache(maxsize=2)

@@ -38,6 +38,8 @@ KIMI_PATTERN = (
 KIMI_RESERVED = 256
 """Ids that Kimi's own code gives to control tokens, above the ranked ones."""
 
+_LLAMA_CLASSES = frozenset({"LlamaTokenizer", "LlamaTokenizerFast"})
+
 # mistral-common names these where a file has no list of its own (before version 11).
 TEKKEN_NAMES = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
@@ -56,6 +58,12 @@ class _Settings(msgspec.Struct):
     tokenizer_class: str | None = None
     auto_map: dict[str, Any] = {}
     added_tokens_decoder: dict[int, _Named] = {}
+
+
+class _LlamaSettings(msgspec.Struct):
+    tokenizer_class: Any = None
+    legacy: Any = None
+    add_prefix_space: Any = None
 
 
 class _TekkenSettings(msgspec.Struct):
@@ -83,13 +91,14 @@ def tokenizer_json(directory: Path) -> bytes:
     """Return the directory's tokenizer.json, or what it would be.
 
     Looked for, in this order: tokenizer.json; tekken.json (Mistral); vocab.json with merges.txt
-    (GPT-2, Qwen2); tiktoken.model (Kimi). Converting takes seconds for large vocabularies.
+    (GPT-2, Qwen2); tiktoken.model (Kimi). Converting takes seconds for large vocabularies. Where
+    the model's tokenizer class replaces parts of its tokenizer.json, so does this.
 
     Raises:
         TokenizerLoadError: None of them is there, or the one that is cannot be read.
     """
     if (directory / FILE).exists():
-        return _read(directory, FILE)
+        return _as_its_class_has_it(_read(directory, FILE), directory / SETTINGS)
     if (directory / TEKKEN).exists():
         return _encoded(tekken(_decoded(directory, TEKKEN, _Tekken)))
     if (directory / VOCAB).exists():
@@ -99,16 +108,52 @@ def tokenizer_json(directory: Path) -> bytes:
     raise _nothing_there()
 
 
+def _as_its_class_has_it(source: bytes, place: Path) -> bytes:
+    """Return the tokenizer.json *source* as the engine's library uses it.
+
+    transformers 5.19 (sglang 0.5.23): LlamaTokenizer, which Mistral's and Mixtral's first models
+    name, makes its own pre-tokenizer. It puts no second space before a text that begins with one.
+    sglang undoes that where the file has a pre-tokenizer of another kind.
+
+    Args:
+        source: The file's content.
+        place: The settings; whoever reads all of them tells what is wrong with them.
+    """
+    try:
+        settings = msgspec.json.decode(place.read_bytes(), type=_LlamaSettings)
+        if settings.tokenizer_class not in _LLAMA_CLASSES:
+            return source
+        document = msgspec.json.decode(source, type=dict[str, Any])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return source
+    own: Any = document.get("pre_tokenizer")
+    if own is not None and own.get("type") != "Metaspace":
+        return source
+    prefix = "never"
+    if settings.add_prefix_space is not False:
+        prefix = "always" if settings.legacy else "first"
+    document["normalizer"] = None
+    document["pre_tokenizer"] = {
+        "type": "Metaspace",
+        "replacement": "▁",
+        "prepend_scheme": prefix,
+        "split": False,
+    }
+    return _encoded(document)
+
+
 def sources_digest(directory: Path) -> str:
-    """Return the SHA-256 of the files that ``tokenizer_json`` reads, in hexadecimal.
+    """Return a SHA-256 of what ``tokenizer_json`` reads, in hexadecimal, without converting it.
 
     Directories with equal digests have equal vocabularies, whatever else they hold.
 
     Raises:
         TokenizerLoadError: None of the files is there, or one cannot be read.
     """
+    if (directory / FILE).exists():
+        return hashlib.sha256(tokenizer_json(directory)).hexdigest()
     digest = hashlib.sha256()
-    for first, *others in ((FILE,), (TEKKEN,), (VOCAB, MERGES, SETTINGS), (TIKTOKEN, SETTINGS)):
+    for first, *others in ((TEKKEN,), (VOCAB, MERGES, SETTINGS), (TIKTOKEN, SETTINGS)):
         if (directory / first).exists():
             for name in (first, *(name for name in others if (directory / name).exists())):
                 content = _read(directory, name)

@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
 from sglr_dataplane.vocab import TokenizerLoadError
 from sglr_dataplane.vocab.ranks import spelled
-from sglr_dataplane.vocab.sources import tokenizer_json
-from support.tokenizers import DEMO_MODEL, real_tokenizer, reference, vocabulary_of
+from sglr_dataplane.vocab.sources import sources_digest, tokenizer_json
+from support.tokenizers import (
+    DEMO_MODEL,
+    a_directory,
+    a_fallback_tokenizer,
+    real_tokenizer,
+    reference,
+    vocabulary_of,
+)
 
 TEXTS = (
     "Hello, world! It's 3.14159 o'clock; they'LL've   gone.\n\n\n",
@@ -60,6 +67,57 @@ def test_bytes_are_spelled_as_gpt2_spells_them() -> None:
 def test_a_tokenizer_json_is_taken_as_it_is() -> None:
     """Byte for byte, whatever else is there."""
     assert tokenizer_json(DEMO_MODEL) == (DEMO_MODEL / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("settings", "pieces"),
+    [
+        ({"tokenizer_class": "LlamaTokenizer", "legacy": True}, ["<end>", "▁", "h", "▁", "i"]),
+        ({"tokenizer_class": "LlamaTokenizerFast"}, ["<end>", "▁", "h", "i"]),
+        (
+            {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False},
+            ["<end>", "▁", "h", "i"],
+        ),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, ["<end>", "▁", "▁", "h", "▁", "i"]),
+        ({}, ["<end>", "▁", "▁", "h", "▁", "i"]),
+    ],
+)
+def test_llamas_class_puts_no_second_space_before_a_text(
+    tmp_path: Path, settings: dict[str, object], pieces: list[str]
+) -> None:
+    """As transformers 5.19 does; worked out by hand from its pre-tokenizer."""
+    tokenizer = a_fallback_tokenizer("▁", "h", "i")
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    a_directory(tmp_path, tokenizer, **settings)
+
+    read = Tokenizer.from_str(tokenizer_json(tmp_path).decode())
+    found = [
+        *read.encode("<end> h", add_special_tokens=False).tokens,
+        *read.encode("<end>i", add_special_tokens=False).tokens[1:],
+    ]
+    assert found == pieces
+
+
+def test_a_vocabularys_digest_is_of_what_is_read(tmp_path: Path) -> None:
+    """Another template is none of it; another class is; so are merges."""
+    tokenizer = a_fallback_tokenizer("h", "i")
+    digests = [
+        sources_digest(a_directory(tmp_path / str(number), tokenizer, **settings))
+        for number, settings in enumerate(
+            ({"chat_template": "a"}, {"chat_template": "b"}, {"tokenizer_class": "LlamaTokenizer"})
+        )
+    ]
+    merges: list[str] = []
+    for text in ("#version: 0.2\n", "#version: 0.2\na b\n"):
+        written(tmp_path, vocab__json={"a": 0}, merges__txt=text)
+        merges.append(sources_digest(tmp_path))
+
+    assert digests[0] == digests[1] != digests[2]
+    assert merges[0] != merges[1]
+    with pytest.raises(TokenizerLoadError, match=r"has no tokenizer\.json"):
+        sources_digest(tmp_path / "nothing")
 
 
 def test_a_tekken_file_merges_by_rank(tmp_path: Path) -> None:
