@@ -71,8 +71,19 @@ def registry_for(
     async def on_login(**_: Any) -> kopf.ConnectionInfo:
         return login()
 
-    async def on_event(namespace: str | None, name: str | None, **_: Any) -> None:
-        mark((namespace or "", name or ""))
+    seen: dict[Key, tuple[str, int]] = {}
+
+    async def on_event(type: str | None, meta: Any, **_: Any) -> None:  # noqa: A002  # kopf's name
+        key = (str(meta.get("namespace", "")), str(meta.get("name", "")))
+        state = (str(meta.get("uid", "")), int(meta.get("generation", 0)))
+        if type == "DELETED":
+            seen.pop(key, None)
+        elif seen.get(key) == state:
+            # A status was written, most likely by us: the generation says what was asked for.
+            return
+        else:
+            seen[key] = state
+        mark(key)
 
     cast("Any", kopf.on.login)(registry=registry)(on_login)
     cast("Any", kopf.on.event)(GROUP, VERSION, PLURAL, registry=registry)(on_event)

@@ -157,6 +157,41 @@ async def test_a22_a_status_write_is_no_reason_to_reconcile(tmp_path: Path) -> N
             assert running.sample("sglr_operator_pushes_total", kind="update") == 1
 
 
+async def test_a22_a_new_router_changes_the_status_and_reconciles_nothing(tmp_path: Path) -> None:
+    """Our own status write comes back as an event of both watches, and is no news to either."""
+    async with running_api() as api, operating(api, tmp_path) as running:
+        put_service(api)
+        put_slice(api, "10.0.0.1")
+        put_backend(api)
+        port = await running.serves()
+
+        def composed() -> float:
+            return sum(
+                running.sample("sglr_operator_composed_total", outcome=outcome)
+                for outcome in ("changed", "unchanged")
+            )
+
+        async with routing(port, "r0"):
+            await until(lambda: is_ready(api), what="Ready")
+            await asyncio.sleep(0.4)
+            before = composed()
+            async with routing(port, "r1"):
+                key = (NAMESPACE, "chat")
+                await until(
+                    lambda: api.objects("sglangbackends")[key]["status"]["routers"]["synced"] == 2,
+                    what="told",
+                )
+                await asyncio.sleep(0.4)
+                assert composed() == before
+
+                put_backend(api, model={"name": "renamed"})
+                await until(
+                    lambda: api.objects("sglangbackends")[key]["status"]["models"] == ["renamed"],
+                    what="one edit",
+                )
+                assert running.sample("sglr_operator_composed_total", outcome="changed") == 2
+
+
 async def test_users_objects_get_no_finalizer_and_no_annotation(tmp_path: Path) -> None:
     """Kubectl delete works while the operator is down, and GitOps sees no drift."""
     async with running_api() as api, operating(api, tmp_path) as running:

@@ -310,8 +310,9 @@ async def test_a_router_without_a_good_token_hears_nothing(header: str | None) -
     ):
         metadata = (("authorization", header),) if header is not None else ()
         call = EndpointPushStub(channel).Subscribe(metadata=metadata)
-        await call.write(one(pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1]))))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
+            # Refused before it is read, the write fails itself.
+            await call.write(one(pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1]))))
             await call.read()
 
         assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
@@ -351,8 +352,8 @@ async def test_a_stream_begins_with_a_hello_of_our_protocol(
         grpc.aio.insecure_channel(f"127.0.0.1:{operator.port}") as channel,
     ):
         call = EndpointPushStub(channel).Subscribe()
-        await call.write(one(first))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.write(one(first))
             await call.read()
 
         assert caught.value.code() == code

@@ -166,6 +166,9 @@ class FakeApi:
             return
         for name in ("uid", "creationTimestamp"):
             meta.setdefault(name, old["metadata"][name])
+        if "status" in old:
+            # A write to the object leaves its status subresource alone.
+            body.setdefault("status", copy.deepcopy(old["status"]))
         same = old.get("spec") == body.get("spec")
         meta["generation"] = old["metadata"]["generation"] + (0 if same else 1)
 
