@@ -39,6 +39,23 @@ KIMI_RESERVED = 256
 """Ids that Kimi's own code gives to control tokens, above the ranked ones."""
 
 _LLAMA_CLASSES = frozenset({"LlamaTokenizer", "LlamaTokenizerFast"})
+_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+# transformers says Metaspace with prepend_scheme "always", which fastokens does not know; these
+# steps do the same.
+_SPACED_ALWAYS = {
+    "type": "Sequence",
+    "normalizers": [
+        {"type": "Prepend", "prepend": "▁"},
+        _SPACES,
+        {"type": "Replace", "pattern": {"Regex": r"\A▁▁"}, "content": "▁"},
+    ],
+}
+_SPACED_FIRST = {
+    "type": "Metaspace",
+    "replacement": "▁",
+    "prepend_scheme": "first",
+    "split": False,
+}
 
 # mistral-common names these where a file has no list of its own (before version 11).
 TEKKEN_NAMES = (
@@ -129,16 +146,10 @@ def _as_its_class_has_it(source: bytes, place: Path) -> bytes:
     own: Any = document.get("pre_tokenizer")
     if own is not None and own.get("type") != "Metaspace":
         return source
-    prefix = "never"
-    if settings.add_prefix_space is not False:
-        prefix = "always" if settings.legacy else "first"
-    document["normalizer"] = None
-    document["pre_tokenizer"] = {
-        "type": "Metaspace",
-        "replacement": "▁",
-        "prepend_scheme": prefix,
-        "split": False,
-    }
+    document["normalizer"] = _SPACED_ALWAYS if settings.legacy else None
+    document["pre_tokenizer"] = None if settings.legacy else _SPACED_FIRST
+    if settings.add_prefix_space is False:
+        document["normalizer"], document["pre_tokenizer"] = _SPACES, None
     return _encoded(document)
 
 
