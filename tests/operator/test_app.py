@@ -427,6 +427,59 @@ async def test_a_missing_crd_is_waited_for(tmp_path: Path) -> None:
             assert running.operator._ready() == ()
 
 
+async def test_an_apiserver_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None:
+    """The operator says what it waits for, and begins when the API server answers."""
+    async with running_api() as api:
+        api.is_away = True
+        async with operating(api, tmp_path) as running:
+            await until(
+                lambda: any("no complete answer" in why for why in running.operator._ready()),
+                what="says so",
+            )
+            assert running.operator._live() == ()
+            api.is_away = False
+
+            await running.serves()
+
+
+async def test_an_apiserver_that_goes_away_takes_nothing_from_routers(tmp_path: Path) -> None:
+    """The leader steps down when its Lease cannot be renewed; routers serve on, and hear it again."""
+    async with running_api() as api, operating(api, tmp_path) as running:
+        put_service(api)
+        put_slice(api, "10.0.0.1")
+        put_backend(api)
+        port = await running.serves()
+        async with routing(port) as router:
+            await until(lambda: router.table() == {"chat": ["10.0.0.1"]}, what="served")
+            api.is_away = True
+            api.fail("reset", times=10_000)
+            await until(lambda: not running.operator.leads, what="steps down", within=8)
+            assert router.table() == {"chat": ["10.0.0.1"]}
+            assert running.operator._live() == ()
+            api.is_away = False
+            api.faults.clear()
+            put_slice(api, "10.0.0.2")
+            again = await running.serves()
+            async with routing(again, "later") as later:
+                await until(lambda: later.table() == {"chat": ["10.0.0.2"]}, what="current")
+
+                assert router.table() == {"chat": ["10.0.0.1"]}
+
+
+async def test_a_status_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
+    """A failed write is counted and tried again; Events that fail are let go."""
+    async with running_api() as api, operating(api, tmp_path) as running:
+        put_service(api)
+        put_slice(api, "10.0.0.1")
+        api.fail("500", "sglangbackends", times=2, verb="patch")
+        api.fail("500", "events", times=1)
+        put_backend(api)
+        async with routing(await running.serves()):
+            await until(lambda: is_ready(api), what="Ready", within=10)
+
+            assert running.sample("sglr_operator_status_writes_total", outcome="failed") == 2
+
+
 async def test_an_inferencepool_api_that_is_not_served_is_a_condition(tmp_path: Path) -> None:
     """A pool is followed only where pools exist."""
     async with running_api() as api, operating(api, tmp_path) as running:

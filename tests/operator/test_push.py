@@ -29,6 +29,13 @@ def one(request: pb.SubscribeRequest) -> pb.RequestBatch:
     return pb.RequestBatch(requests=[request])
 
 
+async def exchange(call: Any, request: pb.SubscribeRequest) -> object:
+    """Send *request* and return the answer; a stream that is refused fails at either."""
+    await call.write(one(request))
+    answer: object = await call.read()
+    return answer
+
+
 async def test_what_is_published_reaches_routers_and_is_acknowledged() -> None:
     """An update is in force on every router, and the operator knows it."""
     async with listening(an_operator()) as operator:
@@ -311,9 +318,7 @@ async def test_a_router_without_a_good_token_hears_nothing(header: str | None) -
         metadata = (("authorization", header),) if header is not None else ()
         call = EndpointPushStub(channel).Subscribe(metadata=metadata)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            # Refused before it is read, the write fails itself.
-            await call.write(one(pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1]))))
-            await call.read()
+            await exchange(call, pb.SubscribeRequest(hello=pb.Hello(protocol_versions=[1])))
 
         assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
@@ -353,8 +358,7 @@ async def test_a_stream_begins_with_a_hello_of_our_protocol(
     ):
         call = EndpointPushStub(channel).Subscribe()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call.write(one(first))
-            await call.read()
+            await exchange(call, first)
 
         assert caught.value.code() == code
 

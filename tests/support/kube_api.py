@@ -85,6 +85,8 @@ class FakeApi:
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
         self.url = ""
+        self.is_away = False
+        """Cuts every new request without an answer, discovery included."""
         self.bookmark_every = 0.05
         self.allowed: Callable[[Call], bool] = lambda _call: True
         self.served = {
@@ -181,6 +183,9 @@ class FakeApi:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
+        if self.is_away:
+            assert request.transport is not None
+            request.transport.abort()
         path = request.path
         discovered = self._discover(path.rstrip("/"))
         if discovered is not None:
