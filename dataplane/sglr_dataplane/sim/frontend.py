@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.sim import assistant, killers
@@ -185,16 +186,24 @@ class Frontend:
                 self._scheduler.close(run.rid)
 
     async def _collect(self, runs: list[Run], send: Send) -> None:
-        """Send one complete per run, in order, all at the end: one runs after the other."""
-        completes: list[pb.GenerateResponse] = []
+        """Send one complete per run, in the runs' order, when all have ended; they run together."""
+        completes: list[list[pb.GenerateResponse]] = [[] for _ in runs]
 
-        async def keep(message: pb.GenerateResponse) -> None:
-            completes.append(message)
+        async def keep(kept: list[pb.GenerateResponse], message: pb.GenerateResponse) -> None:
+            kept.append(message)
 
-        for run in runs:
-            await self._stream([run], keep)
-        for complete in completes:
-            await send(complete)
+        running = [
+            asyncio.ensure_future(self._stream([run], partial(keep, kept)))
+            for run, kept in zip(runs, completes, strict=True)
+        ]
+        try:
+            await asyncio.gather(*running)
+        finally:
+            for each in running:
+                each.cancel()
+        for kept in completes:
+            for complete in kept:
+                await send(complete)
 
     def _submit(self, run: Run, outputs: asyncio.Queue[Output]) -> None:
         self._scheduler.open(run.rid, outputs)

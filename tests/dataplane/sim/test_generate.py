@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from sglr_dataplane.sim.script import Play, Rule, Script
+from sglr_dataplane.sim.script import Incident, Play, Rule, Script
 from support.sim import sim_worker
 from support.sim_client import LIMIT, a_request, chunks_of, completes_of, connected
 
@@ -64,6 +64,20 @@ async def test_choices_that_are_not_streamed_all_have_index_0_in_order() -> None
         completes = completes_of(await client.generate(a_request(n=2, stream=False)))
 
     assert [(c.index, list(c.output_ids)) for c in completes] == [(0, [1, 2]), (0, [3, 4])]
+
+
+async def test_choices_that_are_not_streamed_run_side_by_side() -> None:
+    """n=2 unary: the second choice is scheduled although the first never ends."""
+    hangs = Play(ids=(1,), incidents=(Incident(after=0, hang=True),))
+    script = Script(rules=(Rule(play=(hangs, Play(ids=(3, 4)))),))
+    async with sim_worker(script) as worker, connected(worker.address) as client:
+        call = client.stub.Generate(a_request("r" * 32, n=2, stream=False), timeout=LIMIT)
+        reading = asyncio.ensure_future(call.read())
+        await worker.recorder.wait_until(
+            lambda: f"{'r' * 32}-1" in worker.recorder.scheduled, LIMIT
+        )
+        call.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 async def test_several_choices_begin_with_a_hidden_prefill() -> None:
