@@ -8,9 +8,10 @@ reflectors. No handler here diffs, returns a value, or needs a finalizer or an a
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import kopf
@@ -63,13 +64,13 @@ def settle(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
 
 
 def registry_for(
-    mark: Callable[[Key], None], login: Callable[[], kopf.ConnectionInfo]
+    mark: Callable[[Key], None], login: Callable[[], Awaitable[kopf.ConnectionInfo]]
 ) -> kopf.OperatorRegistry:
     """Return the handlers: each event of a backend calls *mark* in kopf's own thread."""
     registry = kopf.OperatorRegistry()
 
     async def on_login(**_: Any) -> kopf.ConnectionInfo:
-        return login()
+        return await login()
 
     seen: dict[Key, tuple[str, int]] = {}
 
@@ -96,7 +97,7 @@ class KopfThread:
     def __init__(
         self,
         mark: Callable[[Key], None],
-        login: Callable[[], kopf.ConnectionInfo],
+        login: Callable[[], Awaitable[kopf.ConnectionInfo]],
         namespaces: tuple[str, ...],
     ) -> None:
         """Prepare; *mark* is called in the loop that calls :meth:`start`."""
@@ -151,10 +152,13 @@ class KopfThread:
             logger.exception("kopf failed")
 
 
-def login_with(configuration: Any) -> kopf.ConnectionInfo:
+async def login_with(configuration: Any) -> kopf.ConnectionInfo:
     """Return the same credentials for kopf."""
     if configuration.refresh_api_key_hook is not None:
-        configuration.refresh_api_key_hook(configuration)
+        refreshed = configuration.refresh_api_key_hook(configuration)
+        # A command or an identity provider is asked in a coroutine, a token file is just read.
+        if inspect.isawaitable(refreshed):
+            await refreshed
     scheme, _, token = str(configuration.api_key.get(_TOKEN, "")).rpartition(" ")
     return kopf.ConnectionInfo(
         server=configuration.host,
