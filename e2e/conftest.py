@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from load import Load
-from steps import Namespace, Release, eventually, values
+from steps import SMALL, Namespace, Release, eventually, values
 
 SYSTEM = "sglr-system"
 
@@ -26,7 +26,7 @@ def release() -> Release:
     release = Release("sglr", Namespace(SYSTEM))
     release.upgrade(
         # A pause per token, so that streams are under way when something happens.
-        *values(demo__enabled="true", router__service__type="NodePort", router__replicas=2),
+        *values(demo__enabled="true", router__replicas=2, **SMALL),
         *("--set-json", 'demo.extraArgs=["--token-delay=20ms"]'),
     )
     for deployment in (release.operator, release.router, release.demo):

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CHART: Final = ROOT / "deploy" / "helm" / "sglr"
+SMALL: Final = {"router__service__type": "NodePort", "router__resources__requests__cpu": "50m"}
+"""Reachable from outside, and of a size of which a test machine holds several."""
 Json = dict[str, Any]
 
 

@@ -9,7 +9,7 @@ import time
 import openai
 import pytest
 from load import Load
-from steps import Namespace, Release, eventually, run, values
+from steps import SMALL, Namespace, Release, eventually, run, values
 
 
 def ask(url: str, model: str, question: str) -> str:
@@ -110,7 +110,9 @@ def test_a_router_starts_from_its_last_list_without_an_operator(settled: Release
 
 def _kill(namespace: Namespace, pod: str) -> None:
     """End a pod's first process; the second signal ends it at once, and this command with it."""
-    script = "import os, signal; os.kill(1, signal.SIGTERM); os.kill(1, signal.SIGTERM)"
+    script = (
+        "import os, signal, time; [(os.kill(1, signal.SIGTERM), time.sleep(0.5)) for _ in range(2)]"
+    )
     command = ["kubectl", "-n", namespace.name, "exec", pod, "--", "python3", "-c", script]
     subprocess.run(command, check=False, capture_output=True, timeout=60)
 
@@ -184,35 +186,6 @@ def test_new_certificates_need_no_restart(settled: Release, load: Load) -> None:
     assert before == {pod: _restarts(namespace, pod) for pod in namespace.pods("router")}
 
 
-def test_a_namespaced_release_beside_it_keeps_to_itself(settled: Release) -> None:
-    """A24: two more releases in namespaces of their own, without any cluster-wide right."""
-    releases = [Release("sglr-own", Namespace(name)) for name in ("team-a", "team-b")]
-    for each in releases:
-        each.upgrade(
-            "--skip-crds",
-            *values(
-                demo__enabled="true", demo__model=each.namespace.name, demo__replicas=1,
-                router__replicas=1, router__service__type="NodePort", watch__clusterWide="false",
-            ),
-        )  # fmt: skip
-    for each in releases:
-        for deployment in (each.operator, each.router, each.demo):
-            each.namespace.rolled_out(deployment)
-        _await_workers(each, 1)
-        assert "Hello?" in ask(each.url(), each.namespace.name, "Hello?")
-        with openai.OpenAI(base_url=f"{each.url()}/v1", api_key="none") as client:
-            assert [model.id for model in client.models.list()] == [each.namespace.name]
-        (pod,) = each.namespace.pods("operator")
-        logs = each.namespace.kubectl("logs", pod)
-        assert "orbidden" not in logs
-        clustered = run("kubectl", "get", "clusterrole", "-o", "name")
-        assert f"/{each.namespace.name}-sglr-own" not in clustered
-    for each in releases:
-        each.uninstall()
-        _leaves_nothing(each)
-        run("kubectl", "delete", "namespace", each.namespace.name)
-
-
 def test_uninstall_leaves_nothing_but_the_crd_and_other_people_s_objects(settled: Release) -> None:
     """A23: a backend of a user stays, and so does its kind; nothing hangs on a finalizer."""
     namespace = settled.namespace
@@ -235,6 +208,35 @@ def test_uninstall_leaves_nothing_but_the_crd_and_other_people_s_objects(settled
     assert [b["metadata"]["name"] for b in namespace.all("sglb")] == ["theirs"]
     namespace.kubectl("delete", "sglb", "theirs", "--timeout=20s")
     run("kubectl", "delete", "namespace", namespace.name, "--timeout=120s")
+
+
+def test_two_namespaced_releases_keep_to_themselves() -> None:
+    """A24: each in a namespace of its own, without any cluster-wide right; after the shared one."""
+    releases = [Release("sglr-own", Namespace(name)) for name in ("team-a", "team-b")]
+    for each in releases:
+        each.upgrade(
+            "--skip-crds",
+            *values(
+                demo__enabled="true", demo__model=each.namespace.name, demo__replicas=1,
+                router__replicas=1, watch__clusterWide="false", **SMALL,
+            ),
+        )  # fmt: skip
+    for each in releases:
+        for deployment in (each.operator, each.router, each.demo):
+            each.namespace.rolled_out(deployment)
+        _await_workers(each, 1)
+        assert "Hello?" in ask(each.url(), each.namespace.name, "Hello?")
+        with openai.OpenAI(base_url=f"{each.url()}/v1", api_key="none") as client:
+            assert [model.id for model in client.models.list()] == [each.namespace.name]
+        (pod,) = each.namespace.pods("operator")
+        logs = each.namespace.kubectl("logs", pod)
+        assert "orbidden" not in logs
+        clustered = run("kubectl", "get", "clusterrole", "-o", "name")
+        assert f"/{each.namespace.name}-sglr-own" not in clustered
+    for each in releases:
+        each.uninstall()
+        _leaves_nothing(each)
+        run("kubectl", "delete", "namespace", each.namespace.name)
 
 
 def _leaves_nothing(release: Release) -> None:
