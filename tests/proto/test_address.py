@@ -7,6 +7,7 @@ import ipaddress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sglr_proto.address import canonical_host, is_host, join
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sglr_proto.backend import (
     ManifestError,
     PolicyName,
@@ -15,18 +15,8 @@ from sglr_proto.backend import (
     decode_backend,
     read_manifests,
 )
-from support.manifests import GONE, a_document, changed
+from support.manifests import EXAMPLE, GONE, a_document, changed
 
-EXAMPLE = """\
-apiVersion: sglr.dev/v1alpha1
-kind: SGLangBackend
-metadata: {name: qwen}
-spec:
-  model: {name: qwen}
-  tokenizer: {path: DIR}
-  workers: {static: {endpoints: [{host: 127.0.0.1, port: 30000}]}}
-  routing: {policy: RoundRobin}
-"""
 HOST = "spec.workers.static.endpoints[1].host"
 PORT = "spec.workers.static.endpoints[1].port"
 ENDPOINTS = "spec.workers.static.endpoints"
@@ -346,88 +336,3 @@ def test_any_value_anywhere_is_taken_or_refused_with_a_path(path: str, value: ob
     for each in outcomes:
         assert not isinstance(each, ManifestError) or (each.path and each.path in str(each))
     assert isinstance(strict, ManifestError) or lenient == strict
-
-
-def test_documents_are_read_in_order_and_empty_ones_skipped() -> None:
-    """Leading, doubled and trailing dividers make no backend."""
-    documents = [yaml.safe_dump(a_document(name, model=name)) for name in ("b", "a", "c")]
-    text = "---\n---\n" + "---\n# only a comment\n---\n".join(documents) + "---\n"
-
-    assert [backend.key for backend in read_manifests(text)] == [
-        "inference/b",
-        "inference/a",
-        "inference/c",
-    ]
-    assert read_manifests("") == ()
-    assert read_manifests("# nothing\n---\nnull\n") == ()
-
-
-def test_an_error_names_document_object_and_path() -> None:
-    """Document and line, object, path: enough to find it without counting."""
-    second = EXAMPLE.replace("name: qwen", "name: llama").replace("port: 30000", "prot: 30000")
-
-    with pytest.raises(ManifestError) as caught:
-        read_manifests(f"{EXAMPLE}---\n{second}")
-
-    assert str(caught.value) == (
-        "Document 2 (line 10), SGLangBackend 'default/llama': "
-        "spec.workers.static.endpoints[0].prot is unknown; did you mean port? "
-        "The fields here are host, port."
-    )
-    assert caught.value.document == "document 2 (line 10)"
-    assert caught.value.owner == "SGLangBackend 'default/llama'"
-
-
-@pytest.mark.parametrize(
-    ("second", "problem"),
-    [
-        (
-            a_document("qwen", model="other"),
-            (
-                "SGLangBackend 'inference/qwen': metadata.name is 'qwen'; an earlier document is "
-                "SGLangBackend 'inference/qwen'."
-            ),
-        ),
-        (
-            a_document("twin"),
-            (
-                "SGLangBackend 'inference/twin': spec.model.name is 'qwen'; "
-                "SGLangBackend 'inference/qwen' answers to it already."
-            ),
-        ),
-        (
-            changed("spec.model.aliases[1]", "qwen", a_document("twin", model="other")),
-            (
-                "SGLangBackend 'inference/twin': spec.model.aliases[1] is 'qwen'; "
-                "SGLangBackend 'inference/qwen' answers to it already."
-            ),
-        ),
-        (
-            changed("metadata.namespace", "elsewhere", a_document("twin", model="qwen-small")),
-            (
-                "SGLangBackend 'elsewhere/twin': spec.model.name is 'qwen-small'; "
-                "SGLangBackend 'inference/qwen' answers to it already."
-            ),
-        ),
-    ],
-)
-def test_two_backends_never_have_one_name_or_answer_to_one_model(
-    second: dict[str, object], problem: str
-) -> None:
-    """The later document is refused, and told who was first."""
-    text = yaml.safe_dump_all([a_document(), second])
-
-    with pytest.raises(ManifestError) as caught:
-        read_manifests(text)
-
-    assert str(caught.value).startswith("Document 2 (line ")
-    assert str(caught.value).endswith(f"), {problem}")
-
-
-def test_one_name_in_two_namespaces_is_two_backends() -> None:
-    """A namespace is part of the key."""
-    second = changed("metadata.namespace", "other", a_document(model="llama"))
-
-    backends = read_manifests(yaml.safe_dump_all([a_document(), second]))
-
-    assert [backend.key for backend in backends] == ["inference/qwen", "other/qwen"]

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 import pytest
 from msgspec import Meta
+
 from sglr_proto.decoding import decode
 from sglr_proto.errors import ManifestError
 

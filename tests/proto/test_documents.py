@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from sglr_proto.documents import MAX_BYTES, MAX_DEPTH, read_documents
 from sglr_proto.errors import ManifestError
 

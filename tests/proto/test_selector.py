@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from sglr_proto.backend import ManifestError, decode_backend
 from sglr_proto.selector import LabelRequirement, LabelSelector, SelectorOperator
 from sglr_proto.snapshot import static_snapshot
@@ -39,7 +40,7 @@ def test_a_requirement_means_what_kubernetes_means(
     operator: str,
     values: tuple[str, ...],
     labels: dict[str, str],
-    admitted: bool,  # noqa: FBT001  # a column of the table
+    admitted: bool,  # a column of the table
 ) -> None:
     """NotIn admits objects without the label; the others need it, but for DoesNotExist."""
     requirement = LabelRequirement(key="app", operator=SelectorOperator(operator), values=values)

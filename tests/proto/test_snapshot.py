@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+
 from sglr_proto.backend import SGLangBackend, decode_backend
 from sglr_proto.errors import SnapshotError
 from sglr_proto.snapshot import (

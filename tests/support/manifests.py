@@ -12,6 +12,19 @@ GONE = object()
 """As a value for :func:`changed`: take the field away."""
 
 
+EXAMPLE = """\
+apiVersion: sglr.dev/v1alpha1
+kind: SGLangBackend
+metadata: {name: qwen}
+spec:
+  model: {name: qwen}
+  tokenizer: {path: DIR}
+  workers: {static: {endpoints: [{host: 127.0.0.1, port: 30000}]}}
+  routing: {policy: RoundRobin}
+"""
+"""The manifest of the documentation, as text."""
+
+
 def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
     """Return a decoded document that has every field."""
     return {
@@ -53,6 +66,8 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
                 "healthyThreshold": 1,
                 "unhealthyThreshold": 3,
             },
+            "tls": {"mode": "TLS", "caFile": "/tls/ca.crt"},
+            "workerAuth": {"apiKeyFile": "/keys/worker"},
             "outlierDetection": {
                 "consecutiveFailures": 5,
                 "failurePercent": 50,
