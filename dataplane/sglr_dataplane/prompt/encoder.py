@@ -92,5 +92,6 @@ class FastEncoder:
 
     def encode_plain(self, text: str) -> list[int]:
         """Return the ids of *text*, in which no added token is recognised."""
-        ids: list[int] = self._tokenizer.encode_segments([(text, False)]).ids
+        # Not encode_segments(), which keeps the interpreter lock (fastokens 0.3.5).
+        ids: list[int] = self._tokenizer.encode_ordinary(text).ids
         return ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,18 @@ def test_the_leftmost_and_there_the_longest_is_found(texts: list[str], text: str
         at += length or 1
 
     assert [*LiteralSearch(texts).spans(text)] == expected
+
+
+@given(texts=st.lists(FEW_LETTERS, max_size=6), text=st.text("ab<|", max_size=30))
+def test_where_a_long_text_is_cut_for_the_search_does_not_matter(
+    texts: list[str], text: str
+) -> None:
+    """Pieces of three letters find what one piece finds, across every border."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sglr_dataplane.prompt.literals._PIECE", 3)
+        cut = [*LiteralSearch(texts).spans(text)]
+
+    assert cut == [*LiteralSearch(texts).spans(text)]
 
 
 def test_signs_of_regular_expressions_are_only_signs() -> None:

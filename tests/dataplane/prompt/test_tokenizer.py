@@ -175,8 +175,9 @@ def test_a27_llama_has_one_begin_of_text() -> None:
         assert 128000 not in ids[1:]
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("encoder", [ReferenceEncoder(SOURCE), FastEncoder(SOURCE)])
-def test_a48_encoding_in_a_thread_leaves_the_others_running(encoder: Encoder) -> None:
+def test_a48_encoding_in_a_thread_leaves_the_others_running(encoder: Encoder, plain: bool) -> None:
     """The interpreter lock is released: this thread goes on while that one encodes."""
     # Never the same words twice, so that no cache can answer.
     text = " ".join(f"{number:x}th word{number}" for number in range(40_000))
@@ -184,7 +185,7 @@ def test_a48_encoding_in_a_thread_leaves_the_others_running(encoder: Encoder) ->
 
     def encode() -> None:
         begin = time.perf_counter()
-        encoder.encode(text)
+        (encoder.encode_plain if plain else encoder.encode)(text)
         spans.append((begin, time.perf_counter()))
 
     thread = threading.Thread(target=encode)
