@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sglr_dataplane.api.routes import NOT_SERVED
 from sglr_dataplane.api.schema import adapted_fields, fields, native_fields
+from sglr_dataplane.api.schema.embeddings import EMBEDDING_FIELDS
 from sglr_dataplane.api.schema.fields import Field
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
@@ -21,6 +22,7 @@ TABLES: Mapping[str, Mapping[str, Field]] = {
     "responses": adapted_fields.RESPONSES_FIELDS,
     "generate": native_fields.NATIVE_FIELDS,
     "generate sampling_params": native_fields.NATIVE_SAMPLING_FIELDS,
+    "embeddings": EMBEDDING_FIELDS,
     "tokenize": native_fields.TOKENIZE_FIELDS,
     "detokenize": native_fields.DETOKENIZE_FIELDS,
 }

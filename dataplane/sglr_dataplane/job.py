@@ -81,6 +81,8 @@ class Job:
     require_reasoning: bool = False
     """True when a grammar must wait until the model has finished thinking."""
     logprobs: LogprobsWish | None = None
+    task: Literal["generate", "embed"] = "generate"
+    """``embed``: one chunk comes, with the prompt's embedding and no tokens."""
 
 
 def new_job_id() -> str:
@@ -125,6 +127,8 @@ class Extras:
     """One for each of the chunk's tokens."""
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     """Of the prompt's tokens; on the first chunk of a choice only."""
+    embedding: tuple[float, ...] = ()
+    """Of the whole prompt, for a job that embeds."""
 
 
 class Chunk(msgspec.Struct, frozen=True):

@@ -85,6 +85,10 @@ class ScriptedEngine:
         self.streams.append(stream)
         return stream
 
+    def embed(self, job: Job) -> ScriptedStream:
+        """Start the next act: scripts do not care what a job is for."""
+        return self.generate(job)
+
     async def is_serving(self) -> bool:
         """Return the next word on health."""
         self.probes += 1

@@ -12,7 +12,7 @@ from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.readings import choices_of, prompts_of, thinks
 from sglr_dataplane.api.replies import total_usage
 from sglr_dataplane.api.together import dispatch_all
-from sglr_dataplane.errors import RouterError
+from sglr_dataplane.errors import NotServedError, RouterError
 from sglr_dataplane.job import Job, LogprobsWish, new_job_id
 from sglr_dataplane.prompt.length import check_length
 from sglr_dataplane.prompt.sampling import defaults_of, sampling_of
@@ -109,6 +109,11 @@ class Walk:
 
     def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds) -> Job:
         facts = self._registry.facts(recipe.backend_key)
+        if facts is not None and not facts.is_generation:
+            raise NotServedError(
+                f"The model {asked.model or recipe.model!r} embeds; it generates no text.",
+                param="model",
+            )
         vocab_size = recipe.vocabulary.size
         sampling = sampling_of(
             asked.sampling,

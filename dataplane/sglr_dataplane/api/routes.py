@@ -13,6 +13,7 @@ from sglr_dataplane.api.dialects.completions import CompletionDialect
 from sglr_dataplane.api.dialects.messages import MessagesDialect
 from sglr_dataplane.api.dialects.native import NativeDialect
 from sglr_dataplane.api.dialects.responses import ResponsesDialect
+from sglr_dataplane.api.embeddings import Embeddings
 from sglr_dataplane.api.tokenization import Detokenize, Tokenize
 from sglr_dataplane.errors import NotServedError
 
@@ -82,6 +83,11 @@ def inference_routes(
     return [
         *walks,
         Route("/v1/messages/count_tokens", CountTokens(recipes, config.limits), methods=["POST"]),
+        Route(
+            "/v1/embeddings",
+            Embeddings(recipes, registry, dispatcher, metrics, limits=config.limits),
+            methods=["POST"],
+        ),
         Route("/v1/tokenize", tokenize, methods=["POST"]),
         Route("/tokenize", tokenize, methods=["POST"]),
         Route("/v1/detokenize", detokenize, methods=["POST"]),

@@ -30,6 +30,8 @@ class EngineFacts:
     version: str
     default_sampling_params: str
     """JSON of the model's ``generation_config``; ``""`` when there is none."""
+    is_generation: bool = True
+    """False: the model embeds, and generates nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,10 @@ class Engine(Protocol):
 
     def generate(self, job: Job) -> ChunkStream:
         """Start *job*; nothing is sent before the first ``__anext__``."""
+        ...
+
+    def embed(self, job: Job) -> ChunkStream:
+        """Start *job*, whose task is to embed: its one chunk has the embedding, and a finish."""
         ...
 
     async def is_serving(self) -> bool:

@@ -27,6 +27,7 @@ def engine_facts(
         max_running_requests=_count(arguments, "max_running_requests"),
         version=server.sglang_version if server is not None else "",
         default_sampling_params=model.default_sampling_params_json,
+        is_generation=model.is_generation,
     )
 
 

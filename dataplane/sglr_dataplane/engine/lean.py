@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from ssl import SSLContext
 from typing import Final
 
@@ -23,9 +24,10 @@ from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.facts import engine_facts
 from sglr_dataplane.engine.h2.status import CallError
 from sglr_dataplane.engine.lean_stream import LeanStream, translated
+from sglr_dataplane.engine.single import SingleChunk, embed_request, embedding_chunk
 from sglr_dataplane.engine.statuses import NOT_FOUND, UNIMPLEMENTED
 from sglr_dataplane.errors import DeadlineExceededError, WorkerError
-from sglr_dataplane.job import Job
+from sglr_dataplane.job import Chunk, Job
 from sglr_proto.sglang import common_pb2, scheduler_pb2
 
 HEALTH_NAMES: Final = ("", "sglang.grpc.scheduler.SglangScheduler")
@@ -47,6 +49,10 @@ class LeanEngine:
     def generate(self, job: Job) -> LeanStream:
         """Start *job*; nothing is sent before the first ``__anext__`` or ``start``."""
         return LeanStream(self.channel, job, self._deadlines)
+
+    def embed(self, job: Job) -> SingleChunk:
+        """Start *job*, whose task is to embed; nothing is sent before the first ``__anext__``."""
+        return SingleChunk(partial(self._embed, job))
 
     async def is_serving(self) -> bool:
         """Return whether the worker reports SERVING under both of its names.
@@ -105,6 +111,15 @@ class LeanEngine:
     async def aclose(self) -> None:
         """Close the connection; running streams end with WorkerUnavailableError."""
         await self.channel.aclose()
+
+    async def _embed(self, job: Job) -> Chunk:
+        answer = scheduler_pb2.EmbedResponse()
+        request = embed_request(job).SerializeToString()
+        try:
+            await self._ask(f"{_SERVICE}Embed", request, answer, self._deadlines.first_token)
+        except CallError as failure:
+            raise translated(failure) from failure
+        return embedding_chunk(answer)
 
     async def _serves(self, name: str) -> bool:
         request = health_pb2.HealthCheckRequest(service=name).SerializeToString()

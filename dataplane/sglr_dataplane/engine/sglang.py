@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -20,6 +21,7 @@ from sglr_dataplane.engine.bundles import BundleReader, bundle_error
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.facts import engine_facts
 from sglr_dataplane.engine.messages import generate_request, take
+from sglr_dataplane.engine.single import SingleChunk, embed_request, embedding_chunk
 from sglr_dataplane.engine.statuses import error_from_status, name_of
 from sglr_dataplane.errors import (
     DeadlineExceededError,
@@ -82,6 +84,10 @@ class SGLangEngine:
         """Start *job*; nothing is sent before the first ``__anext__``."""
         return GenerateCall(self._open_generate, job, self._deadlines)
 
+    def embed(self, job: Job) -> SingleChunk:
+        """Start *job*, whose task is to embed; nothing is sent before the first ``__anext__``."""
+        return SingleChunk(partial(self._embed, job))
+
     async def is_serving(self) -> bool:
         """Return whether the worker reports SERVING under both of its names.
 
@@ -139,6 +145,14 @@ class SGLangEngine:
         self._closed = True
         if self._channel is not None:
             await self._channel.close()
+
+    async def _embed(self, job: Job) -> Chunk:
+        stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
+        try:
+            answer = await stub.Embed(embed_request(job), timeout=self._deadlines.first_token)
+        except aio.AioRpcError as failure:
+            raise _translated(failure) from failure
+        return embedding_chunk(answer)
 
     async def _serves(self, name: str) -> bool:
         check = self._connection().unary_unary(

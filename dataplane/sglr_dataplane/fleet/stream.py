@@ -37,7 +37,8 @@ class Stream:
             clock: Seconds that only go up.
         """
         self._lease = lease
-        self._chunks: ChunkStream = lease.engine.generate(job)
+        start = lease.engine.embed if job.task == "embed" else lease.engine.generate
+        self._chunks: ChunkStream = start(job)
         self._ends_at = ends_at
         self._clock = clock
         self._unfinished = max(job.sampling.n, 1)

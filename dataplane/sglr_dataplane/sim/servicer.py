@@ -94,13 +94,18 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
             self._recorder.finish(request.request_id)
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
-        """Fail as a generative model does: its engine's output has no such key."""
+        """Return a small vector made of the ids; fail as a generative model does, if it is one."""
         await self._faults.begin("Embed", context)
         if not request.HasField("tokenized"):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, "Tokenized input must be provided"
             )
-        await context.abort(grpc.StatusCode.INTERNAL, "'embedding'")
+        if self._faults.script.model_info.get("is_generation", True):
+            # A generative engine's output has no such key.
+            await context.abort(grpc.StatusCode.INTERNAL, "'embedding'")
+        ids = request.tokenized.input_ids
+        vector = [float(len(ids)), float(sum(ids) % 97), ids[0] / 2, -ids[-1] / 2]
+        return pb.EmbedResponse(embedding_dim=len(vector), embedding=vector, prompt_tokens=len(ids))
 
     async def HealthCheck(
         self, request: pb.HealthCheckRequest, context: Context

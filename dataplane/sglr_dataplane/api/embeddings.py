@@ -1,0 +1,124 @@
+"""``POST /v1/embeddings``: each input is a job of its own, on any worker of an embedding model."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from sglr_dataplane.api.exchange import Exchange
+from sglr_dataplane.api.schema.embeddings import decode_embedding
+from sglr_dataplane.api.schema.refusals import invalid
+from sglr_dataplane.api.together import dispatch_all
+from sglr_dataplane.errors import NotServedError, WorkerError
+from sglr_dataplane.job import Extras, Job, new_job_id
+from sglr_dataplane.prompt.length import check_length
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from sglr_dataplane.api.schema.embeddings import EmbeddingRequest
+    from sglr_dataplane.config import Limits
+    from sglr_dataplane.fleet.dispatch import Dispatcher
+    from sglr_dataplane.fleet.registry import Registry
+    from sglr_dataplane.metrics import RouterMetrics
+    from sglr_dataplane.recipe import PromptIds, Recipe, Recipes
+
+    Vector = tuple[float, ...]
+
+
+class Embeddings:
+    """Answers embedding requests."""
+
+    def __init__(
+        self,
+        recipes: Recipes,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        metrics: RouterMetrics,
+        *,
+        limits: Limits,
+    ) -> None:
+        """Embed with these parts."""
+        self._recipes = recipes
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            RouterError: It fails.
+            ClientGoneError: The client left; the workers' calls are cancelled.
+        """
+        exchange = Exchange(scope, receive, send)
+        body = await exchange.body(self._limits.max_body_bytes)
+        asked = decode_embedding(body)
+        recipe = self._recipes.find(asked.model)
+        exchange.note(model=asked.model, stream=False)
+        async with exchange.while_connected():
+            prompts = [
+                await recipe.completion_prompt(each, path, len(body))
+                for each, path in zip(asked.inputs, asked.paths, strict=True)
+            ]
+            jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
+            vectors, tokens = await self._embedded(recipe, jobs)
+        _check_dimensions(asked, len(vectors[0]))
+        self._metrics.tokens.labels(asked.model, "prompt").inc(tokens)
+        exchange.note(prompt_tokens=tokens)
+        await exchange.answer(
+            {
+                "object": "list",
+                "data": [
+                    {"object": "embedding", "index": at, "embedding": _encoded(vector, asked)}
+                    for at, vector in enumerate(vectors)
+                ],
+                "model": asked.model,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            }
+        )
+
+    def _job(self, asked: EmbeddingRequest, recipe: Recipe, prompt: PromptIds) -> Job:
+        facts = self._registry.facts(recipe.backend_key)
+        if facts is not None and facts.is_generation:
+            raise NotServedError(
+                f"The model {asked.model!r} generates text; it has no embeddings.", param="model"
+            )
+        check_length(
+            len(prompt.ids),
+            None,
+            longest_prompt=self._registry.max_prompt_tokens(recipe.backend_key),
+            context=None,
+            param="input",
+        )
+        return Job(new_job_id(), asked.model, prompt.ids, stream=False, task="embed")
+
+    async def _embedded(self, recipe: Recipe, jobs: Sequence[Job]) -> tuple[list[Vector], int]:
+        """Return the vector of each job, and what all prompts had in tokens."""
+        vectors: dict[int, Vector] = {}
+        tokens = 0
+        chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                vectors[chunk.index] = (chunk.extras or Extras()).embedding
+                tokens += chunk.usage.prompt_tokens
+        if len({len(vector) for vector in vectors.values()}) != 1 or not vectors[0]:
+            raise WorkerError("The worker's embeddings are empty, or not of one length.")
+        return [vectors[at] for at in range(len(jobs))], tokens
+
+
+def _check_dimensions(asked: EmbeddingRequest, own: int) -> None:
+    if asked.dimensions not in (None, own):
+        raise invalid("dimensions", f"the model's embeddings have {own}; they are not shortened")
+
+
+def _encoded(vector: Vector, asked: EmbeddingRequest) -> Any:
+    if not asked.base64:
+        return vector
+    # openai-python reads little-endian float32, and asks for them unless it is told otherwise.
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
