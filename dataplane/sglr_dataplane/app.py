@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from sglr_dataplane.api.admin import serving_admin
 from sglr_dataplane.api.auth import Authentication
 from sglr_dataplane.api.cors import cors
 from sglr_dataplane.api.drain import Drain, Draining
@@ -22,8 +23,15 @@ from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
 from sglr_dataplane.api.models import Models
 from sglr_dataplane.api.ops import Ops
 from sglr_dataplane.api.routes import inference_routes
-from sglr_dataplane.api.server import address_of, listen, new_server
+from sglr_dataplane.api.server import (
+    DrainingServer,
+    address_of,
+    follow_certificate,
+    listen,
+    new_server,
+)
 from sglr_dataplane.engine.lean import LeanEngine, lean_engine
+from sglr_dataplane.fleet.credentials import CredentialFiles, credentials_of
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.intake import Intake
 from sglr_dataplane.fleet.keys import Keys
@@ -85,6 +93,11 @@ class Router:
                     self.manifest.follow(self.apply, interval=self._config.reload_interval)
                 )
             group.create_task(self.keys.follow(self._config.reload_interval))
+            group.create_task(
+                CredentialFiles().follow(
+                    self.registry.backends, self.registry.reconnect, self._config.reload_interval
+                )
+            )
             group.create_task(self.recipes.load_as_needed())
             group.create_task(prober.run())
 
@@ -106,7 +119,14 @@ class Router:
         }
 
     def _engine(self, endpoint: Endpoint, backend: SGLangBackend) -> LeanEngine:
-        return lean_engine(endpoint.address, deadlines=settings_of(backend.spec).deadlines)
+        shown = credentials_of(backend.spec)
+        return lean_engine(
+            endpoint.address,
+            deadlines=settings_of(backend.spec).deadlines,
+            tls=shown.tls,
+            server_name=shown.server_name,
+            metadata=shown.metadata,
+        )
 
     def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()
@@ -172,6 +192,8 @@ async def serve(
         AddressInUseError: The address cannot be listened on.
         ManifestError: The manifest cannot be read at the start.
         KeysFileError: Nor can the file with keys.
+        TlsFilesError: Nor can the certificate.
+        AdminRefusedError: The admin port would be open to everybody.
     """
     router = Router(config, operator)
     router.keys.load()
@@ -179,9 +201,31 @@ async def serve(
         # A manifest that is wrong from the start ends the process, with its sentence.
         router.apply(router.manifest.load())
     listener = listen(config.host, config.port)
-    server = new_server(router.app, router.drain)
+    server = new_server(router.app, router.drain, config.tls)
     address = address_of(listener)
-    with server.taking_signals():
-        logger.info("listening", extra={"address": address})
-        on_listening(address, server.stop)
-        await server.serve(sockets=[listener])
+    async with _beside(router, config, server):
+        with server.taking_signals():
+            logger.info("listening", extra={"address": address})
+            on_listening(address, server.stop)
+            await server.serve(sockets=[listener])
+
+
+@asynccontextmanager
+async def _beside(
+    router: Router, config: RouterConfig, server: DrainingServer
+) -> AsyncGenerator[None]:
+    """Serve the admin port, and follow the certificate, within the block."""
+    async with AsyncExitStack() as stack:
+        if config.tls is not None:
+            following = follow_certificate(server, config.tls, config.reload_interval)
+            stack.push_async_callback(_ended, asyncio.create_task(following))
+        if config.admin is not None:
+            await stack.enter_async_context(
+                serving_admin(config.admin, router.registry, router.drain, clock=time.monotonic)
+            )
+        yield
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

@@ -27,6 +27,30 @@ class DrainSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerTls:
+    """TLS towards clients; the files are read again when they change."""
+
+    certificate: str
+    """Path of a PEM chain."""
+    key: str
+    """Path of its key."""
+    client_ca: str | None = None
+    """Path of a PEM bundle: clients must show a certificate signed by it. None asks for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminConfig:
+    """The port with ``/debug/workers``."""
+
+    port: int
+    """0 lets the kernel choose; 8081 by convention."""
+    host: str = "127.0.0.1"
+    """Loopback unless told otherwise: addresses of workers are shown here."""
+    token_file: str | None = None
+    """Path of a file with what callers must show; needed for any host but loopback."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterConfig:
     """Everything a router process is told at its start."""
 
@@ -50,4 +74,8 @@ class RouterConfig:
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call this router from a browser; ``*`` is any. None by default: a
     page that people happen to visit must not use a router inside their network."""
+    tls: ServerTls | None = None
+    """None serves plain text, as behind a proxy that ends TLS."""
+    admin: AdminConfig | None = None
+    """None serves no admin port."""
     drain: DrainSettings = field(default_factory=DrainSettings)

@@ -36,6 +36,7 @@ from sglr_proto.spec_routing import (
     Routing,
     SessionSticky,
 )
+from sglr_proto.spec_security import Tls, TlsMode, WorkerAuth
 from sglr_proto.spec_tokenizer import (
     ChatTemplate,
     ControlTokens,
@@ -78,7 +79,10 @@ __all__ = [
     "StaticEndpoint",
     "StaticWorkers",
     "Timeouts",
+    "Tls",
+    "TlsMode",
     "Tokenizer",
+    "WorkerAuth",
     "Workers",
     "decode_backend",
     "read_manifests",

@@ -21,6 +21,7 @@ from sglr_proto.selector import LabelSelector
 from sglr_proto.spec_admission import Admission, RateLimit
 from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import Routing
+from sglr_proto.spec_security import Tls, WorkerAuth
 from sglr_proto.spec_tokenizer import Tokenizer
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S+$")]
@@ -229,6 +230,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         HealthCheck,
         Meta(description="How workers are asked for their health. Default: see there."),
     ] = HealthCheck()
+    tls: Annotated[
+        Tls, Meta(description="TLS from the router to the workers. Default: plain text.")
+    ] = Tls()
+    worker_auth: Annotated[
+        WorkerAuth,
+        Meta(description="How the router proves itself to workers. Default: it does not."),
+    ] = WorkerAuth()
     outlier_detection: Annotated[
         OutlierDetection,
         Meta(description="When a worker that fails requests is left alone. Default: see there."),

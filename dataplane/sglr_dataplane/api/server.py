@@ -6,8 +6,10 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from sglr_dataplane.api.drain import Drain
+    from sglr_dataplane.config import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +32,10 @@ _CLOSING_SECONDS: Final = 3
 
 class AddressInUseError(Exception):
     """The address to listen on is taken, or not one of this machine's."""
+
+
+class TlsFilesError(Exception):
+    """The certificate or the key to serve with cannot be used."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -95,8 +102,20 @@ class DrainingServer(uvicorn.Server):
             await asyncio.wait({self._draining})
 
 
-def new_server(app: ASGIApp, drain: Drain, **options: Any) -> DrainingServer:
-    """Return a server of *app*; *options* are more of uvicorn's."""
+def new_server(app: ASGIApp, drain: Drain, tls: ServerTls | None = None) -> DrainingServer:
+    """Return a server of *app*.
+
+    Raises:
+        TlsFilesError: The certificate or its key cannot be used.
+    """
+    options: dict[str, Any] = {}
+    if tls is not None:
+        options = {
+            "ssl_certfile": tls.certificate,
+            "ssl_keyfile": tls.key,
+            "ssl_ca_certs": tls.client_ca,
+            "ssl_cert_reqs": ssl.CERT_REQUIRED if tls.client_ca else ssl.CERT_NONE,
+        }
     config = uvicorn.Config(
         app,
         loop="none",
@@ -109,7 +128,41 @@ def new_server(app: ASGIApp, drain: Drain, **options: Any) -> DrainingServer:
         timeout_graceful_shutdown=_CLOSING_SECONDS,
         **options,
     )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise TlsFilesError(f"The TLS files cannot be used: {error}.") from error
     return DrainingServer(config, drain)
+
+
+async def follow_certificate(server: uvicorn.Server, tls: ServerTls, interval: float) -> None:
+    """Load the certificate of *server* again whenever its files change, for ever.
+
+    Connections that are open keep what they have; the next handshake has the new one.
+    """
+    stamps = _stamps(tls)
+    while True:
+        await asyncio.sleep(interval)
+        found = await asyncio.to_thread(_stamps, tls)
+        if found == stamps:
+            continue
+        try:
+            context = server.config.ssl
+            assert context is not None  # noqa: S101  # a server with TLS has one
+            context.load_cert_chain(tls.certificate, tls.key)
+        except (OSError, ssl.SSLError) as error:
+            # The pair may be half-way through its change: the next look sees both.
+            logger.warning("certificate not usable yet", extra={"problem": str(error)})
+        else:
+            stamps = found
+            logger.info("certificate loaded")
+
+
+def _stamps(tls: ServerTls) -> tuple[float, ...]:
+    try:
+        return tuple(Path(path).stat().st_mtime_ns for path in (tls.certificate, tls.key))
+    except OSError:
+        return ()
 
 
 def address_of(listener: socket.socket) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _COMMANDS: Final = (
     ("demo", "sglr_dataplane.cli.demo", "two simulated workers, the router and three answers"),
     ("serve", "sglr_dataplane.cli.serve", "the router, in front of the workers of a manifest"),
+    ("top", "sglr_dataplane.cli.top", "a live view of a router's backends and workers"),
     ("check", "sglr_dataplane.cli.check", "a report of what a manifest's backends need and can do"),
     ("parse", "sglr_dataplane.cli.parse", "a model's text through the router's parsers"),
     ("batch", "sglr_dataplane.cli.batch", "a file of requests, answered into another"),

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from sglr_dataplane import log
-from sglr_dataplane.api.server import AddressInUseError
+from sglr_dataplane.api.admin import AdminRefusedError
+from sglr_dataplane.api.server import AddressInUseError, TlsFilesError
 from sglr_dataplane.app import serve
-from sglr_dataplane.config import DrainSettings, Limits, RouterConfig
+from sglr_dataplane.config import AdminConfig, DrainSettings, Limits, RouterConfig, ServerTls
 from sglr_dataplane.fleet.intake import IntakeConfig
 from sglr_dataplane.fleet.keys import KeysFileError
 from sglr_proto.backend import ManifestError
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cors-origin", action="append", default=[], metavar="ORIGIN",
         help="an origin whose pages may call this router, or *; may be repeated (none)",
     )  # fmt: skip
+    _add_tls_and_admin_arguments(parser)
     parser.add_argument(
         "--drain-settle", type=_duration, default=default.drain.settle, metavar="TIME",
         help="after SIGTERM, how long requests are still taken while /readyz fails (%(default)gs)",
@@ -71,6 +73,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="(%(default)s)",
     )  # fmt: skip
     parser.add_argument("--no-access-log", action="store_true", help="write no line per request")
+
+
+def _add_tls_and_admin_arguments(parser: argparse.ArgumentParser) -> None:
+    for flag, metavar, help_text in (
+        ("--tls-certificate", "FILE", "PEM chain to serve with; reloaded when it changes"),
+        ("--tls-key", "FILE", "PEM key of that certificate"),
+        ("--tls-client-ca", "FILE", "PEM bundle that clients' certificates must be signed by"),
+        ("--admin-host", "HOST", "address of the admin port (127.0.0.1)"),
+        ("--admin-token-file", "FILE", "what callers of the admin port must show"),
+    ):
+        parser.add_argument(flag, metavar=metavar, help=help_text)
+    parser.add_argument(
+        "--admin-port", type=int, metavar="PORT",
+        help="serves /debug/workers, for sglr top; 8081 by convention (none)",
+    )  # fmt: skip
+
+
+def _tls(arguments: argparse.Namespace) -> ServerTls | None:
+    if arguments.tls_certificate is None:
+        return None
+    key = arguments.tls_key or arguments.tls_certificate
+    return ServerTls(arguments.tls_certificate, key, arguments.tls_client_ca)
+
+
+def _admin(arguments: argparse.Namespace) -> AdminConfig | None:
+    if arguments.admin_port is None:
+        return None
+    return AdminConfig(
+        port=arguments.admin_port,
+        host=arguments.admin_host or "127.0.0.1",
+        token_file=arguments.admin_token_file,
+    )
 
 
 def _add_operator_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,6 +149,8 @@ def run(arguments: argparse.Namespace) -> int:
         access_log=not arguments.no_access_log,
         limits=Limits(max_body_bytes=arguments.max_body_bytes),
         keys=arguments.keys_file,
+        tls=_tls(arguments),
+        admin=_admin(arguments),
         cors_origins=tuple(arguments.cors_origin),
         drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )
@@ -125,7 +161,13 @@ def run(arguments: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             operator = _operator(arguments)
             runner.run(serve(config, on_listening=_announce, operator=operator))
-    except (ManifestError, KeysFileError, AddressInUseError) as error:
+    except (
+        ManifestError,
+        KeysFileError,
+        TlsFilesError,
+        AdminRefusedError,
+        AddressInUseError,
+    ) as error:
         print(f"sglr serve: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

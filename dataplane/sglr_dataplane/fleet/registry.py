@@ -117,6 +117,10 @@ class Registry:
         """Return the key of the backend that serves the name or alias *model*; None for nobody."""
         return self._keys.get(model)
 
+    def backends(self) -> tuple[SGLangBackend, ...]:
+        """Return every backend."""
+        return tuple(pool.backend for pool in self._pools.values())
+
     def backend(self, backend_key: str) -> SGLangBackend:
         """Return the backend *backend_key*; KeyError when it is gone."""
         return self._pools[backend_key].backend
@@ -205,6 +209,13 @@ class Registry:
             return self._workers(backend_key)
         return tuple(worker for key in self._pools for worker in self._workers(key))
 
+    def reconnect(self, backend_key: str) -> None:
+        """Give the workers of *backend_key* new clients; the old ones end with their streams."""
+        pool = self._pools.get(backend_key)
+        if pool is not None:
+            for worker in pool.workers.values():
+                worker.reconnect(self._engine_for(worker.endpoint, pool.backend))
+
     def tended(self) -> tuple[Worker, ...]:
         """Return every worker that is not forgotten, those that leave included."""
         return (*self.workers(), *self._leaving)
@@ -248,7 +259,7 @@ class Registry:
         for worker in pool.workers.values():
             worker.breaker.adjust(settings.breaker)
             worker.on_ready = pool.gate.pump
-            if known is not None and known.settings.deadlines != settings.deadlines:
+            if known is not None and _is_called_otherwise(known.backend, backend):
                 worker.reconnect(self._engine_for(worker.endpoint, backend))
         return pool
 
@@ -287,6 +298,14 @@ def _is_same(one: Endpoint, other: Endpoint) -> bool:
     return all(
         getattr(one, name) == getattr(other, name)
         for name in ("host", "port", "protocol", "incarnation")
+    )
+
+
+def _is_called_otherwise(one: SGLangBackend, other: SGLangBackend) -> bool:
+    """Return whether the workers of two versions of a backend need other clients."""
+    return any(
+        getattr(one.spec, name) != getattr(other.spec, name)
+        for name in ("timeouts", "health_check", "tls", "worker_auth")
     )
 
 
