@@ -124,9 +124,13 @@ class KopfThread:
         self._thread = threading.Thread(target=self._run, args=(mark,), name="kopf", daemon=True)
         self._thread.start()
 
-    async def stop(self) -> None:
-        """Stop kopf and wait for its thread to end."""
+    def end(self) -> None:
+        """Tell kopf to end, and wait for nothing: with the API server away it takes its time."""
         self._stop.set()
+
+    async def stop(self) -> None:
+        """Tell kopf to end and wait for its thread."""
+        self.end()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, _EXIT)
             if self._thread.is_alive():

@@ -121,7 +121,10 @@ class Leadership:
             self._metrics.leader.set(0)
             with suppress(KubeError):
                 await self._elector.release()
-            await kopf.stop()
+            # A later leadership has a kopf of its own; only the process's end waits for this one.
+            kopf.end()
+            if stopping.is_set():
+                await kopf.stop()
 
     async def _push(self, epoch: Epoch) -> None:
         """Serve routers from complete caches, again for each epoch, until cancelled."""

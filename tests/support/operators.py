@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -37,11 +38,18 @@ FAST = OperatorConfig(
     ),
     debounce=DebounceConfig(quiet=0.02, most=0.2),
     push=PushConfig(address=HERE, heartbeat=0.5, accepts_per_second=1e6),
-    lease=LeaseConfig(duration=2.0, renew_deadline=1.0, retry=0.1, identity="operator-0"),
+    lease=LeaseConfig(duration=6.0, renew_deadline=4.0, retry=0.1, identity="operator-0"),
     status=StatusConfig(interval=0.05, event_interval=60.0),
     http=HERE,
     debug=HERE,
 )
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def kubeconfig(api: FakeApi, folder: Path) -> str:
@@ -93,7 +101,9 @@ async def operating(
     change: Callable[[OperatorConfig], OperatorConfig] = lambda config: config,
 ) -> AsyncGenerator[Running]:
     """Run an operator against *api*."""
-    config = change(replace(FAST, kubeconfig=kubeconfig(api, folder)))
+    # A port of its own, known beforehand: routers find the same operator after a new election.
+    push = replace(FAST.push, address=Address("127.0.0.1", free_port()))
+    config = change(replace(FAST, kubeconfig=kubeconfig(api, folder), push=push))
     metrics = Metrics(CollectorRegistry())
     operator = Operator(config, metrics)
     task = asyncio.create_task(operator.run())
