@@ -52,10 +52,23 @@ class Models:
         for key in self._registry.counts():
             model = self._registry.backend(key).spec.model
             limit = self._registry.max_prompt_tokens(key)
+            formats = self._formats(key)
             for name in filter(may_use, (model.name, *model.aliases)):
-                extras = {"root": model.name, "parent": None, "max_model_len": limit}
+                extras = {"root": model.name, "parent": None, "max_model_len": limit, **formats}
                 cards[name] = model_card(id=name, created=self._created, owned_by="sglr", **extras)
         return cards
+
+    def _formats(self, backend_key: str) -> dict[str, Any]:
+        """Return how the model's answers are read, and why so; nothing while nobody knows."""
+        recipe = self._recipes.get(backend_key)
+        if recipe is None:
+            return {}
+        tool, reasoning = recipe.tool_format, recipe.reasoning_format
+        return {
+            "tool_call_parser": tool.name if tool is not None else None,
+            "reasoning_parser": reasoning.name if reasoning is not None else None,
+            "parsers_reason": recipe.formats_reason,
+        }
 
 
 def _json(content: object) -> Response:
