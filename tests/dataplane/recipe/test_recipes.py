@@ -159,6 +159,24 @@ async def test_without_a_named_tokenizer_the_workers_decide() -> None:
     assert recipe.tokenizer.encode("hi") == a_recipe().tokenizer.encode("hi")
 
 
+async def test_another_vocabulary_is_never_used_with_the_old_workers_ids() -> None:
+    """From the moment the workers have another one, the old recipe is gone."""
+    other = a_bundle(tokenizer__json=(DEMO_MODEL / "tokenizer.json").read_text() + "\n")
+    engine = ScriptedEngine(bundles=[a_bundle(), other])
+    (worker,) = a_registry({"w": engine}, ready=False).workers()
+    async with loading(a_backend(tokenizer=Tokenizer())) as recipes:
+        await recipes.inspect(worker, True)
+        await eventually(lambda: has(recipes, "m"))
+        before = recipes.find("m").vocabulary.digest
+        await recipes.inspect(worker, True)
+        gone = not has(recipes, "m")
+        await eventually(lambda: has(recipes, "m"))
+        after = recipes.find("m").vocabulary.digest
+
+    assert gone
+    assert before != after
+
+
 async def test_a_named_tokenizer_asks_no_worker() -> None:
     """A folder is enough: the workers' own are not downloaded."""
     engine = ScriptedEngine(bundles=[a_bundle()])
