@@ -21,6 +21,7 @@ from sglr_dataplane.api.drain import Drain, Draining
 from sglr_dataplane.api.faults import Faults, http_exception
 from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
 from sglr_dataplane.api.models import Models
+from sglr_dataplane.api.openapi import openapi
 from sglr_dataplane.api.ops import Ops
 from sglr_dataplane.api.routes import inference_routes
 from sglr_dataplane.api.server import (
@@ -139,6 +140,7 @@ class Router:
                 *inference_routes(
                     self.recipes, self.registry, self._dispatcher, self.metrics, self._config
                 ),
+                Route("/openapi.json", openapi),
                 Route("/", ops.version),
                 Route("/v1/models", models.all),
                 Route("/v1/models/{id:path}", models.one),
