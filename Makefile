@@ -44,7 +44,14 @@ check: $(VENV)/.dev ## formatters, linters, types, import contracts, stubs and l
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/gen_proto.py --check
+	$(BIN)/python scripts/gen_crd.py --check
+	$(BIN)/python scripts/gen_chart.py --check
+	$(BIN)/python scripts/gen_api_docs.py --check
 	$(BIN)/python scripts/lock.py --check
+
+.PHONY: test-kube
+test-kube: $(VENV)/.dev ## the operator on a real API server and etcd (built once, about ten minutes)
+	scripts/kube/test.sh $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/.dev ## write both lock files anew from pyproject.toml
