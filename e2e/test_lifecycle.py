@@ -151,7 +151,7 @@ def test_a_worker_that_dies_mid_stream_ends_the_stream_at_once(settled: Release)
 
 def test_an_upgrade_under_load_loses_no_stream(settled: Release, load: Load) -> None:
     """Settings change, every pod is replaced, the CRD job runs: nobody notices."""
-    settled.upgrade("--reuse-values", *values(push__audience="another"))
+    settled.upgrade("--reset-then-reuse-values", *values(push__audience="another"))
     for deployment in (settled.operator, settled.router):
         settled.namespace.rolled_out(deployment)
 

@@ -5,7 +5,7 @@ python scripts/gen_chart.py --check   # exit 1 and name each stale, missing or l
 
 deploy/helm/values.source.yaml becomes the chart's values.yaml, its values.schema.json and
 docs/reference/values.md; deploy/rbac/ is copied into the chart; and the chart, rendered with its
-defaults, becomes the Kustomize base. The CRD's copy is scripts/gen_crd.py's.
+defaults, becomes the Kustomize base. The CRD's copies are scripts/gen_crd.py's.
 """
 
 from __future__ import annotations
@@ -61,9 +61,8 @@ def base() -> dict[Path, str]:
             files[BASE / name] = f"# {NOTE} from {Path(template).name}.\n" + yaml.safe_dump_all(
                 objects, sort_keys=False, width=100
             )
-    crds = sorted((CHART / "crds").glob("*.yaml"))
-    files |= {BASE / path.name: path.read_text() for path in crds}
-    resources = ["namespace.yaml", *(path.name for path in files)]
+    definitions = [path.name for path in sorted((CHART / "crds").glob("*.yaml"))]
+    resources = ["namespace.yaml", *definitions, *(path.name for path in files)]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -105,7 +104,7 @@ def main() -> int:
     rendered = base()
     stale |= _settle(rendered, check=check)
     for path in sorted({*BASE.glob("*"), *(CHART / "files" / "rbac").glob("*")}):
-        if path not in wanted | rendered:
+        if path not in wanted | rendered and not (CHART / "crds" / path.name).exists():
             stale = True
             if check:
                 print(

@@ -37,6 +37,8 @@ def targets() -> list[Path]:
     """Return every file that must hold the definition."""
     chart = ROOT / "deploy" / "helm" / "sglr"
     copies = [chart / "crds" / NAME] if (chart / "Chart.yaml").exists() else []
+    base = ROOT / "deploy" / "kustomize" / "base"
+    copies += [base / NAME] if base.exists() else []
     return [ROOT / "crds" / NAME, *copies]
 
 

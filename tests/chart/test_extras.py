@@ -11,7 +11,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from sglr_dataplane import sim
-from sglr_dataplane.metrics import RouterMetrics
+from sglr_dataplane.app import Router
+from sglr_dataplane.config import RouterConfig
 from sglr_dataplane.sim import command
 from sglr_operator.metrics import Metrics
 from support.charts import CHART, EVERYTHING, ROOT, Object, cluster, container, files, one, render
@@ -22,7 +23,7 @@ def known_metrics() -> set[str]:
     registry = CollectorRegistry()
     Metrics(registry)
     found = set()
-    for each in (registry, RouterMetrics().registry):
+    for each in (registry, Router(RouterConfig()).metrics.registry):
         for family in each.collect():
             suffixes = {
                 "counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"],
@@ -149,7 +150,11 @@ def test_helm_test_asks_the_router_and_the_demo() -> None:
     plain = one(render(), "Pod", "sglr-test")["spec"]["containers"][0]
     demo = one(render({"demo": {"enabled": True}}), "Pod", "sglr-test")["spec"]["containers"][0]
 
-    assert plain["args"] == ["/test/chat_test.py", "http://sglr-router:80"]
+    keyed = {"router": {"apiKeys": {"secretName": "k"}}, "demo": {"enabled": True}}
+    assert plain["args"] == ["/test/chat_test.py", "http://sglr-router:80", "/v1/models"]
+    assert one(render(keyed), "Pod", "sglr-test")["spec"]["containers"][0]["args"][2:] == [
+        "/health"
+    ]
     assert demo["args"] == [*plain["args"], "demo"]
 
 

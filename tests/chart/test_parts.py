@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from sglr_dataplane.app import Router
 from sglr_dataplane.cli import serve
 from sglr_dataplane.config import RouterConfig
 from sglr_operator import cli as operator_cli
+from sglr_operator import keeper
+from sglr_operator.config import CopyConfig
 from sglr_operator.probes import health_app
 from support.charts import EVERYTHING, MATRIX, NAMESPACE, ROOT, Object, container, one, pods, render
 
@@ -96,6 +99,8 @@ def test_the_routers_understand_their_flags(case: str) -> None:
         arguments.operator_key,
         arguments.operator_token,
         arguments.last_known_good,
+        arguments.last_known_good_copy,
+        Path(arguments.keys_file) if arguments.keys_file else None,
     ]
     for file in filter(None, files):
         assert str(file.parent) in mounts
@@ -130,8 +135,8 @@ def test_the_routers_are_probed_where_they_answer() -> None:
     first = container(render(), "sglr-router")
     paths = {getattr(route, "path", "") for route in Router(RouterConfig()).app.routes}
 
-    assert first["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
-    assert first["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        assert first[probe]["httpGet"] == {"path": path, "port": "http", "scheme": "HTTP"}
     assert {"/livez", "/readyz", "/metrics"} <= paths
     assert first["ports"] == [{"name": "http", "containerPort": 8080}]
 
@@ -179,7 +184,7 @@ def test_cluster_wide_rights_are_the_listed_ones() -> None:
 
     role = one(objects, "ClusterRole", f"{NAMESPACE}-sglr-operator")
     assert role["rules"] == rules("watch") + rules("cluster")
-    assert one(objects, "Role", "sglr-operator-lease")["rules"] == rules("lease")
+    assert one(objects, "Role", "sglr-operator-lease")["rules"] == rules("lease") + rules("copy")
 
 
 @pytest.mark.parametrize(
@@ -288,3 +293,74 @@ def test_an_autoscaled_router_has_no_replicas_of_its_own() -> None:
             },
         }
     ]
+
+
+def test_without_a_copy_there_is_nothing_of_it() -> None:
+    """No flag, no right, no ConfigMap, no mount."""
+    objects = render({"push": {"keepCopy": False}})
+
+    assert not operator_arguments(objects).keep_copy
+    assert router_arguments(objects).last_known_good_copy is None
+    assert one(objects, "Role", "sglr-operator-lease")["rules"] == rules("lease")
+    assert not [o for o in objects if o["metadata"]["name"] == "sglr-last-known-good"]
+
+
+def test_the_copy_is_where_the_operator_writes_it() -> None:
+    """Name and key are the operator's own, and a router starts without it, too."""
+    objects = render()
+    router = one(objects, "Deployment", "sglr-router")["spec"]["template"]["spec"]
+
+    (volume,) = (v for v in router["volumes"] if v["name"] == "copy")
+    assert volume["configMap"] == {"name": CopyConfig().name, "optional": True}
+    assert router_arguments(objects).last_known_good_copy.name == keeper.FIELD
+    assert one(objects, "ConfigMap", CopyConfig().name)
+
+
+def test_callers_keys_come_from_a_secret_that_may_change() -> None:
+    """Mounted as a folder, because a single file would stay as it was."""
+    objects = render(
+        {"router": {"apiKeys": {"secretName": "callers"}, "corsOrigins": ["https://a"]}}
+    )
+    arguments = router_arguments(objects)
+    router = one(objects, "Deployment", "sglr-router")["spec"]["template"]["spec"]
+    (mount,) = (m for m in router["containers"][0]["volumeMounts"] if m["name"] == "keys")
+    (volume,) = (v for v in router["volumes"] if v["name"] == "keys")
+
+    assert arguments.keys_file == "/etc/sglr/keys/keys.yaml"
+    assert arguments.cors_origin == ["https://a"]
+    assert volume["secret"]["secretName"] == "callers"
+    assert "subPath" not in mount
+
+
+def test_with_tls_everyone_who_asks_speaks_it() -> None:
+    """Routers serve the Secret's certificate; probes, scrapes, Ingress and test follow."""
+    values = {**EVERYTHING} | {
+        "router": {
+            "tls": {"secretName": "front"},
+            "ingress": {"enabled": True, "hosts": ["a.example.com"]},
+        }
+    }
+    objects = render(values)
+    arguments = router_arguments(objects)
+    first = container(objects, "sglr-router")
+    ingress = one(objects, "Ingress", "sglr-router")["metadata"]["annotations"]
+
+    assert arguments.tls_certificate == "/etc/sglr/tls/tls.crt"
+    assert arguments.tls_key == "/etc/sglr/tls/tls.key"
+    assert {first[p]["httpGet"]["scheme"] for p in ("livenessProbe", "readinessProbe")} == {"HTTPS"}
+    assert ingress["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+    assert (
+        one(objects, "ServiceMonitor", "sglr-router")["spec"]["endpoints"][0]["scheme"] == "https"
+    )
+    assert one(objects, "Pod", "sglr-test")["spec"]["containers"][0]["args"][1].startswith("https:")
+
+
+def test_the_admin_port_stays_inside_the_pod() -> None:
+    """It listens on loopback and is no port of the container or the Service."""
+    objects = render()
+    arguments = router_arguments(objects)
+
+    assert arguments.admin_port == 8081
+    assert arguments.admin_host is None
+    service = one(objects, "Service", "sglr-router")["spec"]["ports"]
+    assert [port["targetPort"] for port in service] == ["http"]

@@ -29,6 +29,10 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "sglr.router.scheme" -}}
+{{- ternary "https" "http" (not (empty .Values.router.tls.secretName)) -}}
+{{- end -}}
+
 {{/* Seconds from the first signal until a router ends the streams that still run. */}}
 {{- define "sglr.router.deadline" -}}
 {{- $shutdown := .Values.router.shutdown -}}
