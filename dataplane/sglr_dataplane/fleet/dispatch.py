@@ -49,6 +49,8 @@ class Attempts:
     """What the policy goes by."""
     ends_at: float
     tried: set[str] = field(default_factory=set[str])
+    patience: float | None = None
+    """Until when it waits for workers that are full; None when it had not to."""
     retries: Retries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +115,8 @@ class Dispatcher:
         except BaseException:
             slot.release()
             raise
-        stream.afterwards(lambda: self._ended(slot, owners, stream.completion_tokens))
+        counts = stream.completion  # not the stream: it could not end by being dropped
+        stream.afterwards(lambda: self._ended(slot, owners, sum(counts.values())))
         return stream
 
     def _ended(self, slot: Slot, owners: Owners, completion_tokens: int) -> None:
@@ -125,7 +128,7 @@ class Dispatcher:
         """Return the stream of the first worker that answers."""
         pool, job = attempts.pool, attempts.job
         last: RouterError | None = None
-        while (worker := self._choose(attempts)) is not None:
+        while (worker := await self._choose(attempts)) is not None:
             attempts.tried.add(worker.id)
             try:
                 return await self._attempt(worker, attempts, slot)
@@ -160,12 +163,19 @@ class Dispatcher:
         """Wait for *seconds*, but not past *ends_at*: the next attempt says that time is over."""
         await asyncio.sleep(max(min(seconds, ends_at - self._clock()), 0.0))
 
-    def _choose(self, attempts: Attempts) -> Worker | None:
+    async def _choose(self, attempts: Attempts) -> Worker | None:
+        """Return the worker of the next attempt; waits while all that are left are full."""
         pool = attempts.pool
-        offer = self._registry.offer(pool.backend.key, without=attempts.tried)
-        if not offer.candidates:
-            return None
-        return pool.policy.choose(attempts.job, offer.candidates, attempts.key)
+        while True:
+            offer = self._registry.offer(pool.backend.key, without=attempts.tried)
+            if offer.candidates:
+                return pool.policy.choose(attempts.job, offer.candidates, attempts.key)
+            if not offer.is_full:
+                return None
+            # The room it was let in for is gone: its worker died between.
+            if attempts.patience is None:
+                attempts.patience = pool.gate.patience(attempts.ends_at)
+            await pool.gate.park(attempts.patience)
 
     def _nobody(self, backend_key: str, job: Job, last: RouterError | None) -> RouterError:
         """Return what to tell a client for whom no worker is left; *last* is the last failure."""

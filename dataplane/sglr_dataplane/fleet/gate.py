@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -74,13 +75,15 @@ class Gate:
         self._room = room
         self._clock = clock
         self._queue = FairQueue()
+        self._parked: deque[asyncio.Future[None]] = deque()
+        """Jobs that were let in and found their worker gone: they go before all that wait."""
         self._granted: dict[Ticket, asyncio.Future[Slot]] = {}
         self._held = 0
         self._starting = 0
         self._mean_hold = 1.0
 
     def __repr__(self) -> str:
-        return f"<Gate held={self._held} waiting={len(self._queue)}>"
+        return f"<Gate held={self._held} waiting={self.waiting}>"
 
     @property
     def held(self) -> int:
@@ -90,7 +93,7 @@ class Gate:
     @property
     def waiting(self) -> int:
         """How many jobs wait."""
-        return len(self._queue)
+        return len(self._queue) + len(self._parked)
 
     def adjust(self, settings: GateSettings) -> None:
         """Go by *settings* from now on; nobody who is in is sent out."""
@@ -111,7 +114,7 @@ class Gate:
         room = self._room()
         if room is None and not self._settings.wait_for_workers:
             return self._grant(caller)  # the dispatcher says that there is nobody, and why
-        if self._has_room(room) and self._queue.goes_first(priority):
+        if not self._parked and self._has_room(room) and self._queue.goes_first(priority):
             return self._grant(caller)
         ticket = self._stand(caller, priority)
         future = self._granted[ticket] = asyncio.get_running_loop().create_future()
@@ -125,9 +128,37 @@ class Gate:
             if self._granted.pop(ticket, None) is not None and not future.done():
                 self._queue.drop(ticket)
 
+    def patience(self, ends_at: float) -> float:
+        """Return until when a job that comes now, and whose time ends at *ends_at*, may wait."""
+        return min(self._clock() + self._settings.wait, ends_at)
+
+    async def park(self, until: float) -> None:
+        """Wait for room, with a place in hand: its worker went, and the others are full.
+
+        Raises:
+            QueueTimeoutError: There was none until *until*.
+        """
+        self._starting -= 1
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parked.append(future)
+        try:
+            while not future.done():
+                left = until - self._clock()
+                if left <= 0:
+                    raise self._too_late(nobody=False)
+                await asyncio.wait({future}, timeout=min(left, _LOOK_AGAIN))
+                self.pump()
+        finally:
+            if not future.done():
+                self._parked.remove(future)
+                self._starting += 1
+
     def pump(self) -> None:
         """Let in whoever there is room for; call it when there may be more."""
-        while len(self._queue) and self._has_room(self._room()):
+        while self._parked and (self._room() or 0) > self._starting:
+            self._starting += 1
+            self._parked.popleft().set_result(None)
+        while not self._parked and len(self._queue) and self._has_room(self._room()):
             ticket = self._queue.take()
             self._granted[ticket].set_result(self._grant(ticket.caller))
 

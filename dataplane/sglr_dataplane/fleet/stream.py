@@ -43,7 +43,8 @@ class Stream:
         self._clock = clock
         self._unfinished = max(job.sampling.n, 1)
         self._first: Chunk | None = None
-        self._completion: dict[int, int] = {}
+        self.completion: dict[int, int] = {}
+        """Tokens generated so far by choice, by the worker's count."""
 
     def __repr__(self) -> str:
         return f"<Stream {self._lease!r} unfinished={self._unfinished}>"
@@ -57,11 +58,6 @@ class Stream:
     def worker(self) -> Worker:
         """The worker that generates."""
         return self._lease.worker
-
-    @property
-    def completion_tokens(self) -> int:
-        """How many tokens it generated so far, by the worker's count, all choices together."""
-        return sum(self._completion.values())
 
     def afterwards(self, do: Callable[[], None]) -> None:
         """Have *do* called once, when the worker is given back."""
@@ -96,7 +92,7 @@ class Stream:
         if chunk is None:
             chunk = await self._next()
         self._first = None
-        self._completion[chunk.index] = chunk.usage.completion_tokens
+        self.completion[chunk.index] = chunk.usage.completion_tokens
         if chunk.finish is not None:
             self._unfinished -= 1
         return chunk

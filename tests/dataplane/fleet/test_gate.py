@@ -27,6 +27,7 @@ from sglr_dataplane.fleet.registry import Registry
 from sglr_proto.backend import Admission
 from support.engines import HANG, HI, ScriptedEngine, a_finish, some_facts
 from support.fleets import KEY, a_backend, a_job, a_registry
+from support.router import eventually
 
 NORMAL = Priority.NORMAL
 REFUSED = WorkerUnavailableError("The worker cannot be reached.")
@@ -360,6 +361,56 @@ async def test_without_a_wait_nobody_there_is_503_at_once() -> None:
 
     with pytest.raises(NoAvailableWorkersError, match="1 known, 0 ready"):
         await Dispatcher(registry).dispatch(KEY, a_job())
+
+
+async def test_a_job_whose_worker_dies_waits_for_the_others_and_is_not_refused() -> None:
+    """Let in for the place of a worker that fails, it goes before all that wait."""
+    engines = {"w1": ScriptedEngine([1, HANG]), "w2": ScriptedEngine([REFUSED])}
+    registry = a_registry(
+        engines, backend=a_backend(admission=Admission(max_inflight_per_endpoint=1))
+    )
+    dispatcher = Dispatcher(registry, chance=lambda: 0.0)
+    first = await dispatcher.dispatch(KEY, a_job())
+    unlucky = asyncio.ensure_future(dispatcher.dispatch(KEY, a_job()))
+    await eventually(lambda: engines["w2"].jobs)
+    await settle()
+    registry.workers()[1].refused("The worker reports that it is not serving.")
+    behind = asyncio.ensure_future(dispatcher.dispatch(KEY, a_job()))
+    await settle()
+    early = (unlucky.done(), behind.done())
+    await first.aclose()
+    second = await asyncio.wait_for(unlucky, 5)
+    still = behind.done()
+    await second.aclose()
+    third = await asyncio.wait_for(behind, 5)
+    await third.aclose()
+    pool = registry.pool(KEY)
+    assert pool is not None
+
+    assert (early, still) == ((False, False), False)
+    assert (pool.gate.held, pool.gate.waiting, pool.gate._starting) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["time", "cancel"])
+async def test_a_parked_job_ends_like_any_other(how: str) -> None:
+    """Its wait has an end, and a client that leaves frees the place."""
+    registry = a_registry(
+        {"w1": ScriptedEngine([1, HANG]), "w2": ScriptedEngine([REFUSED])},
+        backend=a_backend(admission=Admission(max_inflight_per_endpoint=1, max_queue_wait="300ms")),
+    )
+    dispatcher = Dispatcher(registry, chance=lambda: 0.0)
+    first = await dispatcher.dispatch(KEY, a_job())
+    parked = asyncio.ensure_future(dispatcher.dispatch(KEY, a_job()))
+    pool = registry.pool(KEY)
+    assert pool is not None
+    await eventually(lambda: pool.gate.waiting)
+    if how == "cancel":
+        parked.cancel()
+    await asyncio.wait({parked}, timeout=5)
+    await first.aclose()
+
+    assert parked.cancelled() or isinstance(parked.exception(), QueueTimeoutError)
+    assert (pool.gate.held, pool.gate.waiting, pool.gate._starting) == (0, 0, 0)
 
 
 async def test_a_retry_keeps_its_place() -> None:
