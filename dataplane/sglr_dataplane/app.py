@@ -80,8 +80,12 @@ class Router:
 
     def apply(self, snapshot: Snapshot) -> None:
         """Make *snapshot* the truth: its workers and its models."""
+        before = {backend.key: backend.spec.model.names for backend in self.registry.backends()}
         self.registry.apply(snapshot)
         self.recipes.apply(snapshot)
+        for key in before.keys() - self.registry.counts().keys():
+            gone = [name for name in before[key] if self.registry.backend_of(name) is None]
+            self.metrics.forget(key, gone)
 
     async def run_fleet(self) -> None:
         """Follow the operator or the manifest, load recipes and probe workers, for ever."""

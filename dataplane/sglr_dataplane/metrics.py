@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -74,3 +76,17 @@ class RouterMetrics:
             "Push streams that ended or could not be opened.",
             registry=self.registry,
         )
+
+    def forget(self, backend_key: str, models: Iterable[str]) -> None:
+        """Drop the series of a backend that is gone, and of the *models* nobody serves any more."""
+        for outcome in ("succeeded", "failed", "abandoned"):
+            _remove(self.attempts, backend_key, outcome)
+        for model in models:
+            _remove(self.first_token, model)
+            for kind in ("prompt", "cached", "completion"):
+                _remove(self.tokens, model, kind)
+
+
+def _remove(metric: Counter | Histogram, *labels: str) -> None:
+    with contextlib.suppress(KeyError):  # a series that never was
+        metric.remove(*labels)

@@ -250,13 +250,37 @@ async def test_a44_callers_make_no_series(tmp_path: Path) -> None:
         await router.http.post("/v1/none", json={})
         await router.http.get("/metrics")
         before = series((await router.http.get("/metrics")).text)
-        for number in range(200):
-            await router.http.post(f"/v1/{number}", json={})
-            assert (await post(router, model=f"unknown-{number}")).status_code == 404
+        for tens in range(20):
+            numbers = range(tens * 10, tens * 10 + 10)
+            await asyncio.gather(*(router.http.get(f"/v1/{number}") for number in numbers))
+            await asyncio.gather(*(post(router, model=f"unknown-{number}") for number in numbers))
         text = (await router.http.get("/metrics")).text
 
     assert series(text) == before
     assert 'outcome="model_not_found",route="/v1/chat/completions"} 201.0' in text
+
+
+async def test_a44_the_series_of_a_backend_that_is_gone_are_gone(tmp_path: Path) -> None:
+    """A44: nothing of it, its workers or its models is scraped any more."""
+    async with (
+        a_worker(Play(text="Hi.")) as worker,
+        running_router(tmp_path, manifest(worker.address)) as router,
+    ):
+        await post(router)
+        before = (await router.http.get("/metrics")).text
+        other = manifest(worker.address, model="other").replace("name: backend", "name: next")
+        router.manifest.write_text(other.replace("org/alias", "org/other").replace("/leading", "x"))
+        await eventually(lambda: is_gone(router))
+
+    assert 'backend="default/backend"' in before
+    assert 'model="m"' in before
+
+
+async def is_gone(router: RunningRouter) -> bool:
+    """Return whether nothing of the first backend is scraped any more."""
+    text = (await router.http.get("/metrics")).text
+    assert 'outcome="ok",route="/v1/chat/completions"' in text
+    return 'backend="default/backend"' not in text and 'model="m"' not in text
 
 
 def series(text: str) -> set[str]:
