@@ -38,7 +38,7 @@ async def test_the_python_example_prints_the_answer(tmp_path: Path) -> None:
         document = yaml.safe_load(_block("yaml"))
         host, _, port = worker.address.rpartition(":")
         document["spec"]["workers"]["static"]["endpoints"] = [{"host": host, "port": int(port)}]
-        document["spec"]["tokenizer"]["path"] = str(DEMO_MODEL)
+        document["spec"]["tokenizer"] = {"path": str(DEMO_MODEL)}
         async with running_router(tmp_path, yaml.safe_dump(document)) as router:
             program = _block("python").replace("http://127.0.0.1:8080", router.url)
             example = await asyncio.create_subprocess_exec(

@@ -36,6 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OperatorError as error:
         print(f"sglr-operator: {error}", file=sys.stderr)
         return USAGE
+    except ModuleNotFoundError as error:
+        print(
+            f"sglr-operator: the package {error.name!r} is missing; install the operator's with "
+            "pip install 'sglang-k8s-router[operator]'.",
+            file=sys.stderr,
+        )
+        return USAGE
 
 
 def _parser() -> argparse.ArgumentParser:

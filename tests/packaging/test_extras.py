@@ -54,7 +54,7 @@ def test_the_demo_runs_without_the_operators_packages() -> None:
         {"kopf", "kubernetes", "aiohttp"}, "sglr_dataplane.cli", "demo", "--once", "--port", "0"
     )
 
-    assert told.count("\nright\n") == 3
+    assert told.count("\nright: ") == 3
 
 
 @pytest.mark.processes

@@ -137,7 +137,7 @@ class Access:
         route = scope["path"] if scope["path"] in _ROUTES else "other"
         if route == "other" and scope["path"].startswith("/v1/models/"):
             route = "/v1/models/{id}"
-        outcome = failure or ("ok" if 0 < status < HTTPStatus.BAD_REQUEST else "internal_error")
+        outcome = failure or _outcome(status)
         self._metrics.requests.labels(route, outcome).inc()
         self._metrics.duration.labels(route).observe(seconds)
         if self._log and not quiet:
@@ -153,3 +153,10 @@ class Access:
                     **scope["state"].get("facts", {}),
                 },
             )
+
+
+def _outcome(status: int) -> str:
+    """Return how a request ended that no error class speaks for."""
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return "not_ready"  # a probe's honest answer, no failure of a request
+    return "ok" if 0 < status < HTTPStatus.BAD_REQUEST else "internal_error"

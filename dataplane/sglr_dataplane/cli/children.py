@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import selectors
 import subprocess
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _STOP_SECONDS = 8.0
+_LAST_PORT = 65535
 
 
 class ChildFailedError(Exception):
@@ -85,3 +87,10 @@ def _read_line(pipe: IO[bytes], deadline: float) -> bytes:
         selector.register(pipe, selectors.EVENT_READ)
         ready = selector.select(max(deadline - time.monotonic(), 0))
     return pipe.readline() if ready else b""
+
+
+def port_number(text: str) -> int:
+    """Return the TCP port that *text* names, for argparse."""
+    if text.isdecimal() and int(text) <= _LAST_PORT:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a port from 0 to {_LAST_PORT}, not {text!r}")

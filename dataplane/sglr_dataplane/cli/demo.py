@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sglr_dataplane.cli.children import Child, ChildFailedError
+from sglr_dataplane.cli.children import Child, ChildFailedError, port_number
 from sglr_proto.backend import API_VERSION, KIND
 
 if TYPE_CHECKING:
@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--once", action="store_true", help="end after the three answers; status 1 if one is wrong"
     )
-    parser.add_argument("--port", type=int, default=8080, help="the router's port (%(default)s)")
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        default=8080,
+        help="the router's port; 0: any free one (%(default)s)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from openai.types.chat.chat_completion_chunk import Choice
 
 _TITLES: Final = ("A streamed chat", "A tool call", "A chat with reasoning")
+RIGHT: Final = "right: what the worker's script says, as the openai SDK has understood it"
 _WEATHER: Final = {
     "type": "function",
     "function": {
@@ -51,10 +52,14 @@ class Answer:
     def add(self, choice: Choice) -> None:
         """Add one streamed choice and print what is new in it."""
         delta = choice.delta
-        thought = getattr(delta, "reasoning_content", None) or ""
+        thought: str = getattr(delta, "reasoning_content", None) or ""
+        content = delta.content or ""
+        if thought:
+            _show(_grey(thought if self.reasoning else f"thinks: {thought.lstrip()}"))
+        if content:
+            _show(content if self.content else content.lstrip())
         self.reasoning += thought
-        self.content += delta.content or ""
-        _show(_grey(thought) + (delta.content or ""))
+        self.content += content
         for call in delta.tool_calls or ():
             if call.function is None:
                 continue
@@ -131,7 +136,7 @@ def main(model: str) -> int:
             continue
         right = expected(rule["play"]["text"])
         wrong += answer != right
-        print(f"\n{'right' if answer == right else f'WRONG: expected {right}, got {answer}'}\n")
+        print(f"\n{RIGHT if answer == right else f'WRONG: expected {right}, got {answer}'}\n")
     return int(wrong > 0)
 
 

@@ -147,8 +147,12 @@ def _reader(arguments: argparse.Namespace) -> Reader:
     reasoning: ReasoningFormat | None = None
     if arguments.parser is not None and has_tool_format(arguments.parser):
         tools, reasoning = answer_formats(arguments.parser)
-    elif arguments.parser is not None:
+    elif arguments.parser in reasoning_formats():
         reasoning = reasoning_format(arguments.parser)
+    elif arguments.parser is not None:
+        raise UnknownFormatError(
+            f"Parser {arguments.parser!r} is unknown; `sglr parse --list` prints those there are."
+        )
     if arguments.reasoning_parser is not None:
         reasoning = reasoning_format(arguments.reasoning_parser)
     offered: list[dict[str, Any]]

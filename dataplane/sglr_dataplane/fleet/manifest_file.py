@@ -76,6 +76,8 @@ class ManifestFile:
             await self._settled()
             stamp, text = await asyncio.to_thread(self._read)
             if text == self._text:
+                if self.problem is not None:
+                    logger.info("manifest usable again", extra={"path": str(self._path)})
                 self._stamp, self.problem = stamp, None
                 return None
             snapshot = self._take(stamp, text)

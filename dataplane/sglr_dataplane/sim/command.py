@@ -29,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = WorkerSettings()
     add = parser.add_argument
     add("--model-name", default=defaults.model_name, help="the served model's name")
-    add("--tokenizer", type=Path, metavar="DIR", help="a directory with tokenizer.json")
+    add(
+        "--tokenizer",
+        metavar="DIR",
+        help="a directory with tokenizer.json; 'demo': the small one that comes with sglr",
+    )
     add("--host", default=defaults.host, help="where to listen (default: %(default)s)")
     add("--port", type=int, default=0, help="0: the kernel chooses (default: %(default)s)")
     add("--script", type=Path, metavar="FILE", help="what to play, YAML or JSON")
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 def _settings_of(args: argparse.Namespace) -> WorkerSettings:
     return WorkerSettings(
         model_name=args.model_name,
-        tokenizer=args.tokenizer,
+        tokenizer=_directory(args.tokenizer),
         host=args.host,
         port=args.port,
         context_length=args.context_length,
@@ -103,3 +107,10 @@ def _die(reason: str) -> None:
     sys.stderr.write(f"sim-worker: the engine dies: {reason}\n")
     sys.stderr.flush()
     os._exit(DEATH_EXIT_CODE)
+
+
+def _directory(name: str | None) -> Path | None:
+    """Return the directory that ``--tokenizer`` names."""
+    if name == "demo":
+        return Path(__file__).parents[1] / "demo_model"
+    return None if name is None else Path(name)

@@ -27,7 +27,7 @@ def test_once_shows_three_right_answers_and_ends(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("\nright\n") == 3
+    assert done.stdout.count(f"\n{judge.RIGHT}\n") == 3
     assert done.stdout.count("curl -N http://127.0.0.1:") == 3
     assert 'get_weather({"city": "Lyon", "unit": "celsius"})' in done.stdout
     assert "twelve legs" in done.stdout
