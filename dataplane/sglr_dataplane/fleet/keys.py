@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-import yaml
 from msgspec import Meta
 
 from sglr_dataplane.fleet.fair_queue import Priority
 from sglr_dataplane.fleet.rates import Rates
+from sglr_proto.documents import read_documents
+from sglr_proto.errors import ManifestError
 
 logger = logging.getLogger(__name__)
 
@@ -127,11 +128,14 @@ class Keys:
 
 def _read(text: str, path: str) -> tuple[Key, ...]:
     try:
-        document = msgspec.convert(yaml.safe_load(text), _Document)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        # A YAML error quotes the text around it, which may be a key.
+        documents = read_documents(text)
+        document = msgspec.convert(documents[0][1] if documents else None, _Document)
+    except (ManifestError, msgspec.ValidationError) as error:
+        # What is said of YAML quotes the text around it, which may be a key.
         why = str(error) if isinstance(error, msgspec.ValidationError) else "it is no YAML"
         raise KeysFileError(f"The keys' file {path!r} is not usable: {why}.") from None
+    if len(documents) > 1:
+        raise KeysFileError(f"The keys' file {path!r} is not usable: it holds several documents.")
     return tuple(_key(entry, path) for entry in document.keys)
 
 
@@ -140,7 +144,7 @@ def _key(entry: _Entry, path: str) -> Key:
         raise KeysFileError(
             f"The keys' file {path!r} is not usable: {entry.name!r} needs either key or sha256."
         )
-    plain = hashlib.sha256((entry.key or "").encode()).digest()
+    plain = hashlib.sha256((entry.key or "").encode("utf-8", "surrogatepass")).digest()
     return Key(
         name=entry.name,
         digest=bytes.fromhex(entry.sha256) if entry.sha256 is not None else plain,

@@ -172,6 +172,12 @@ def test_keys_are_found_by_hash_or_by_themselves_and_never_shown(tmp_path: Path)
         (f"keys: [{{name: 'a b', key: {SECRET}}}]", "name"),
         (f"keys: [{{name: a, key: {SECRET}", "it is no YAML"),
         (f"{SECRET}", "not usable"),
+        ("", "not usable"),
+        ("keys: 2001-99-99", "not usable"),
+        (f"keys: !!int {SECRET}", "not usable"),
+        ("[" * 5000, "not usable"),
+        (f"keys: [{{name: a, key: {SECRET}, key: {SECRET}}}]", "it is no YAML"),
+        ("keys: []\n---\nkeys: []", "several documents"),
     ],
 )
 def test_a42_a_wrong_file_is_told_without_its_keys(tmp_path: Path, text: str, problem: str) -> None:
