@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class FleetEndedError(Exception):
+    """What follows the backends and their workers ended although the router serves."""
+
+
 class Router:
     """One router process: its fleet, its recipes and its HTTP application."""
 
@@ -76,6 +80,10 @@ class Router:
         self._dispatcher = Dispatcher(
             self.registry, on_outcome=self._count_attempt, meter=self._meter
         )
+        self.failure: Exception | None = None
+        """Why the fleet is no longer tended; None while it is."""
+        self.on_failure: Callable[[], None] = _unheard
+        """Called when that happens: what is served from then on grows old."""
         self.app = self._build_app()
 
     def apply(self, snapshot: Snapshot) -> None:
@@ -105,6 +113,20 @@ class Router:
             )
             group.create_task(self.recipes.load_as_needed())
             group.create_task(prober.run())
+
+    async def _keep_fleet(self) -> None:
+        """Run the fleet until cancelled; should it end by itself, so does the router.
+
+        Half a fleet would answer as if all were well: with workers that are gone, and deaf to
+        every change. A new process starts from what is true.
+        """
+        try:
+            await self.run_fleet()
+            self.failure = FleetEndedError("It ended without an error.")
+        except Exception as failure:
+            logger.exception("fleet ended")
+            self.failure = failure
+        self.on_failure()
 
     def _intake(self, operator: IntakeConfig) -> Intake:
         return Intake(
@@ -137,7 +159,14 @@ class Router:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()
 
     def _build_app(self) -> Starlette:
-        ops = Ops(self.registry, self.recipes, self.metrics, self.drain, self.intake)
+        ops = Ops(
+            self.registry,
+            self.recipes,
+            self.metrics,
+            self.drain,
+            self.intake,
+            is_alive=lambda: self.failure is None,
+        )
         models = Models(self.registry, self.recipes, created=int(time.time()))
         return Starlette(
             routes=[
@@ -171,7 +200,7 @@ class Router:
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
-        fleet = asyncio.create_task(self.run_fleet())
+        fleet = asyncio.create_task(self._keep_fleet())
         try:
             yield
         finally:
@@ -200,6 +229,7 @@ async def serve(
         KeysFileError: Nor can the file with keys.
         TlsFilesError: Nor can the certificate.
         AdminRefusedError: The admin port would be open to everybody.
+        FleetEndedError: What follows the backends broke; answers that ran were finished.
     """
     router = Router(config, operator)
     router.keys.load()
@@ -209,11 +239,14 @@ async def serve(
     listener = listen(config.host, config.port)
     server = new_server(router.app, router.drain, config.tls)
     address = address_of(listener)
+    router.on_failure = server.stop
     async with _beside(router, config, server):
         with server.taking_signals():
             logger.info("listening", extra={"address": address})
             on_listening(address, server.stop)
             await server.serve(sockets=[listener])
+    if router.failure is not None:
+        raise FleetEndedError("The router stopped: its fleet broke.") from router.failure
 
 
 @asynccontextmanager
@@ -235,3 +268,7 @@ async def _beside(
 async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
+
+
+def _unheard() -> None:
+    """Be the listener when there is none."""

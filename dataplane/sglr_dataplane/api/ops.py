@@ -47,15 +47,17 @@ class Ops:
         drain: Drain,
         intake: Synced | None = None,
         *,
+        is_alive: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Answer from these; a router that drains is not ready.
+        """Answer from these; a router that drains is not ready, one that is not alive is to end.
 
         With an *intake* a router is ready as soon as a complete list is in force and it can serve
         those backends of it that have workers, and stays so, workers or none: a backend that is
         scaled to zero is woken by the request that finds nobody.
         """
         self._clock = clock
+        self._is_alive = is_alive
         self._synced_at: float | None = None
         self._has_started = False
         self._drain = drain
@@ -65,7 +67,9 @@ class Ops:
         self._metrics = metrics
 
     async def livez(self, _request: Request) -> Response:
-        """Answer 200 as long as the event loop turns."""
+        """Answer 200 as long as the event loop turns and the fleet is tended."""
+        if not self._is_alive():
+            return _json({"status": "failed"}, 503)
         return _json({"status": "alive"})
 
     async def readyz(self, _request: Request) -> Response:

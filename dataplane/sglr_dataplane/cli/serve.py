@@ -16,7 +16,7 @@ import uvloop
 from sglr_dataplane import log
 from sglr_dataplane.api.admin import AdminRefusedError
 from sglr_dataplane.api.server import AddressInUseError, TlsFilesError
-from sglr_dataplane.app import serve
+from sglr_dataplane.app import FleetEndedError, serve
 from sglr_dataplane.config import AdminConfig, DrainSettings, Limits, RouterConfig, ServerTls
 from sglr_dataplane.fleet.intake import IntakeConfig
 from sglr_dataplane.fleet.keys import KeysFileError
@@ -170,6 +170,9 @@ def run(arguments: argparse.Namespace) -> int:
     ) as error:
         print(f"sglr serve: {error}", file=sys.stderr)
         return 2
+    except FleetEndedError as error:
+        print(f"sglr serve: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0
