@@ -14,7 +14,8 @@ from sglr_dataplane.errors import (
     RouterError,
     UnknownModelError,
     WorkerBusyError,
-    WorkerError,
+    WorkerLostError,
+    WorkerUnavailableError,
 )
 from sglr_dataplane.fleet.caller import NOBODY, Caller, routing_key
 from sglr_dataplane.fleet.lease import Lease
@@ -55,7 +56,7 @@ class Attempts:
 
     def __post_init__(self) -> None:
         """Allow what the backend allows."""
-        self.retries = Retries(self.pool.settings.retry.attempts)
+        self.retries = Retries(self.pool.settings.retry.attempts, self.pool.budget)
 
 
 class Dispatcher:
@@ -102,7 +103,7 @@ class Dispatcher:
             )
         pool = self._registry.pool(backend_key)
         if pool is None:
-            raise self._nobody(backend_key, job, None)
+            raise self._nobody(backend_key, job)
         owners = _owners(pool, caller)
         for owner, rates in owners:
             self._meter.admit(owner, rates, len(job.input_ids))
@@ -133,8 +134,8 @@ class Dispatcher:
             try:
                 return await self._attempt(worker, attempts, slot)
             except RouterError as failure:
-                if not attempts.retries.allow(failure) or not pool.budget.take(self._clock()):
-                    raise
+                if not attempts.retries.allow(failure, self._clock()):
+                    raise self._last_word(attempts, failure) from failure.__cause__
                 last = failure
                 logger.info(
                     "attempt failed",
@@ -142,7 +143,9 @@ class Dispatcher:
                 )
             wait = pool.settings.retry.backoff(len(attempts.tried), self._chance())
             await self._pause(wait, attempts.ends_at)
-        raise self._nobody(pool.backend.key, job, last)
+        raise (
+            self._nobody(pool.backend.key, job) if last is None else self._last_word(attempts, last)
+        )
 
     async def _attempt(self, worker: Worker, attempts: Attempts, slot: Slot) -> Stream:
         """Return the stream of the job on *worker*, opened; closed when it fails or is cancelled."""
@@ -177,23 +180,31 @@ class Dispatcher:
                 attempts.patience = pool.gate.patience(attempts.ends_at)
             await pool.gate.park(attempts.patience)
 
-    def _nobody(self, backend_key: str, job: Job, last: RouterError | None) -> RouterError:
-        """Return what to tell a client for whom no worker is left; *last* is the last failure."""
-        if isinstance(last, WorkerError):
-            return last
+    def _nobody(self, backend_key: str, job: Job) -> RouterError:
+        """Return what to tell a client for whom there is no worker."""
+        known = self._known(backend_key)
+        return NoAvailableWorkersError(f"No worker of model {job.model!r} is available: {known}.")
+
+    def _last_word(self, attempts: Attempts, last: RouterError) -> RouterError:
+        """Return what to tell a client whose job is not tried again after its *last* failure."""
+        model, tried = attempts.job.model, len(attempts.tried)
+        known = self._known(attempts.pool.backend.key)
+        if isinstance(last, WorkerBusyError):
+            return WorkerBusyError(f"Workers of model {model!r} are busy: {known}, {tried} tried.")
+        if isinstance(last, WorkerUnavailableError):
+            what = "stayed up" if isinstance(last, WorkerLostError) else "could be reached"
+            return NoAvailableWorkersError(
+                f"No worker of model {model!r} {what}: {known}, {tried} tried."
+            )
+        return last
+
+    def _known(self, backend_key: str) -> str:
+        """Return how many workers there are, for people."""
         counts = self._registry.count(backend_key)
         known = f"{counts.known} known, {counts.ready} ready"
         if counts.ejected:
             known += f", {counts.ejected} left alone after failures"
-        if isinstance(last, WorkerBusyError):
-            return WorkerBusyError(f"Every worker of model {job.model!r} is busy: {known}.")
-        if last is None:
-            return NoAvailableWorkersError(
-                f"No worker of model {job.model!r} is available: {known}."
-            )
-        return NoAvailableWorkersError(
-            f"No worker of model {job.model!r} could be reached: {known}, each was tried."
-        )
+        return known
 
 
 def _owners(pool: Pool, caller: Caller) -> Owners:

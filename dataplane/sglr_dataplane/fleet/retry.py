@@ -69,21 +69,38 @@ class RetryBudget:
 
 
 class Retries:
-    """What one job may still be tried again after; another worker each time."""
+    """What one job may still be tried again after; another worker each time.
 
-    def __init__(self, attempts: int) -> None:
-        """Allow *attempts* after the first, whatever they fail with."""
+    The first retry after a dead worker is free of the budget. A worker that dies drops all its jobs
+    at once, while they are far more than any share of the requests of its last seconds; they are
+    no new load, for they leave the dead worker, and one retry for each cannot become a storm. The
+    budget is for the rest: what keeps failing, and what live workers refuse, which they would only
+    have to do again.
+    """
+
+    def __init__(self, attempts: int, budget: RetryBudget) -> None:
+        """Allow *attempts* after the first, whatever they fail with, as far as *budget* goes."""
+        self._budget = budget
         self._left = attempts
+        self._free = 1
         self._losses = 1
         self._errors = 1
 
     def __repr__(self) -> str:
-        return f"<Retries left={self._left} losses={self._losses} errors={self._errors}>"
+        return (
+            f"<Retries left={self._left} free={self._free} losses={self._losses} "
+            f"errors={self._errors}>"
+        )
 
-    def allow(self, failure: RouterError) -> bool:
-        """Return whether the job may go to another worker after *failure*, and count it."""
+    def allow(self, failure: RouterError, now: float) -> bool:
+        """Return whether the job may go to another worker after *failure*, and count it at *now*."""
         self._left -= 1
-        return self._left >= 0 and self._is_worth_it(failure)
+        if self._left < 0 or not self._is_worth_it(failure):
+            return False
+        if isinstance(failure, WorkerUnavailableError) and self._free:
+            self._free -= 1
+            return True
+        return self._budget.take(now)
 
     def _is_worth_it(self, failure: RouterError) -> bool:
         if isinstance(failure, WorkerLostError):

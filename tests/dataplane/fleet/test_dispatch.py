@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import time
 from collections.abc import Sequence
@@ -30,9 +31,18 @@ from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.stream import Stream
 from sglr_dataplane.fleet.worker import Worker
-from sglr_dataplane.job import Chunk
+from sglr_dataplane.job import Chunk, Job
 from sglr_proto.backend import Retry, Timeouts
-from support.engines import HANG, HI, FakeClock, ScriptedEngine, Step, a_finish, some_facts
+from support.engines import (
+    HANG,
+    HI,
+    FakeClock,
+    ScriptedEngine,
+    ScriptedStream,
+    Step,
+    a_finish,
+    some_facts,
+)
 from support.fleets import KEY, a_backend, a_job, a_registry, a_snapshot, an_endpoint
 
 REFUSED = WorkerUnavailableError("The worker cannot be reached.")
@@ -51,6 +61,39 @@ class Ledger:
     def __call__(self, worker: Worker, outcome: str) -> None:
         """Write one outcome down."""
         self.entries.append((worker.id, str(outcome)))
+
+
+class DyingEngine(ScriptedEngine):
+    """An engine that takes every job and answers none, until it dies under all of them."""
+
+    def __init__(self, die: asyncio.Event) -> None:
+        """Die when *die* is set."""
+        super().__init__([HANG])
+        self.die = die
+        self._taken = asyncio.Semaphore(0)
+
+    async def has_jobs(self, count: int) -> None:
+        """Wait until it has taken *count* jobs."""
+        for _ in range(count):
+            await self._taken.acquire()
+
+    def generate(self, job: Job) -> ScriptedStream:
+        """Take *job*."""
+        self._taken.release()
+        return DyingStream(self, job)
+
+
+class DyingStream(ScriptedStream):
+    """A job on an engine that dies."""
+
+    def __init__(self, engine: DyingEngine, job: Job) -> None:
+        """Wait for the death of *engine*."""
+        super().__init__(engine, job, [HANG])
+        self._die = engine.die
+
+    async def _play(self, step: Step) -> Chunk:
+        await self._die.wait()
+        raise WorkerLostError("The worker went away.")
 
 
 def a_dispatcher(
@@ -156,7 +199,7 @@ async def test_a_job_that_took_a_worker_down_is_replayed_once() -> None:
     registry = a_registry(engines)
     ledger = Ledger()
 
-    with pytest.raises(WorkerLostError):
+    with pytest.raises(NoAvailableWorkersError, match="stayed up: 3 known, 3 ready, 2 tried"):
         await a_dispatcher(registry, ledger).dispatch(KEY, a_job())
 
     assert [len(engine.jobs) for engine in engines.values()] == [1, 1, 0]
@@ -418,24 +461,66 @@ async def test_a11_attempts_are_limited() -> None:
     engines = {f"w{n}": ScriptedEngine([REFUSED]) for n in range(5)}
     registry = a_registry(engines, backend=a_backend(retry=Retry(attempts=1)))
 
-    with pytest.raises(WorkerUnavailableError):
+    with pytest.raises(NoAvailableWorkersError):
         await a_dispatcher(registry).dispatch(KEY, a_job())
 
     assert sum(len(engine.jobs) for engine in engines.values()) == 2
 
 
-async def test_a11_retries_add_no_more_load_than_the_budget() -> None:
-    """A11: with everything failing, a hundred requests make at most twenty more attempts."""
-    engines = {f"w{n}": ScriptedEngine([REFUSED]) for n in range(5)}
+@pytest.mark.parametrize(
+    ("failure", "attempts"),
+    [
+        (BROKEN, 100 + 20),
+        (BUSY, 100 + 20),
+        (REFUSED, 100 + 100 + 20),  # each job's first other worker, and the budget for the rest
+    ],
+)
+async def test_a11_retries_add_no_more_load_than_the_budget(
+    failure: RouterError, attempts: int
+) -> None:
+    """A11: with everything failing, a hundred requests have twenty retries that load workers."""
+    engines = {f"w{n}": ScriptedEngine([failure]) for n in range(5)}
     clock = FakeClock()
     registry = a_registry(engines, backend=a_backend(retry=Retry()), clock=clock)
     dispatcher = a_dispatcher(registry, clock=clock)
 
     for _ in range(100):
-        with pytest.raises(WorkerUnavailableError):
+        with pytest.raises(RouterError):
             await dispatcher.dispatch(KEY, a_job())
 
-    assert sum(len(engine.jobs) for engine in engines.values()) == 120
+    assert sum(len(engine.jobs) for engine in engines.values()) == attempts
+
+
+async def test_all_that_wait_for_a_worker_that_dies_are_answered_by_the_other() -> None:
+    """Fifty jobs wait for a first token, one of two workers dies: nobody hears of it."""
+    die = asyncio.Event()
+    dying, other = DyingEngine(die), ScriptedEngine(HI)
+    facts = dataclasses.replace(some_facts(), max_running_requests=100)
+    dispatcher = a_dispatcher(a_registry({"w1": dying, "w2": other}, facts=facts))
+
+    jobs = [asyncio.ensure_future(dispatcher.dispatch(KEY, a_job())) for _ in range(50)]
+    await dying.has_jobs(25)
+    die.set()
+    answers = [await all_of(await job) for job in jobs]
+
+    assert (len(dying.jobs), len(other.jobs)) == (25, 50)
+    assert [len(chunks) for chunks in answers] == [3] * 50
+
+
+async def test_a14_without_budget_the_client_hears_of_the_model_and_the_counts() -> None:
+    """A14: a job that may not be tried again is told of the fleet, not of one connection."""
+    engines = {f"w{n}": ScriptedEngine([REFUSED]) for n in range(4)}
+    retry = Retry(budget_percent=0, budget_minimum=0)
+    registry = a_registry(engines, backend=a_backend(retry=retry))
+
+    with pytest.raises(NoAvailableWorkersError) as failure:
+        await a_dispatcher(registry).dispatch(KEY, a_job(model="qwen"))
+
+    assert sum(len(engine.jobs) for engine in engines.values()) == 2
+    assert failure.value.code == "no_available_workers"
+    assert failure.value.message == (
+        "No worker of model 'qwen' could be reached: 4 known, 4 ready, 2 tried."
+    )
 
 
 async def test_attempts_wait_with_full_jitter() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.sglang import SGLangEngine
-from sglr_dataplane.errors import RouterError, WorkerLostError
+from sglr_dataplane.errors import NoAvailableWorkersError, RouterError
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.registry import Registry
@@ -96,7 +96,7 @@ async def test_a_job_that_ends_engines_ends_two_at_most() -> None:
         a_fleet(one, two, three) as registry,
     ):
         await until(lambda: registry.count(KEY).ready == 3)
-        with pytest.raises(WorkerLostError):
+        with pytest.raises(NoAvailableWorkersError):
             await answer(registry)
 
         deaths = [len(worker.recorder.deaths) for worker in (one, two, three)]
