@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
-    from sglr_dataplane.fleet.intake import Health, IntakeConfig
+    from sglr_dataplane.fleet.intake import Health
+    from sglr_dataplane.fleet.intake_channel import IntakeConfig
     from sglr_dataplane.fleet.worker import Worker
     from sglr_proto.backend import SGLangBackend
     from sglr_proto.snapshot import Endpoint, Snapshot

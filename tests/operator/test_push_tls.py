@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sglr_dataplane.fleet.intake import IntakeConfig
+from sglr_dataplane.fleet.intake_channel import IntakeConfig, authorization
 from sglr_operator.config import Address, PushConfig
 from sglr_operator.leadership import _tls
 from sglr_operator.push import new_server
@@ -136,26 +136,12 @@ async def _judge(
 
 def test_a_token_is_never_sent_in_the_clear(tmp_path: Path) -> None:
     """Without TLS a configured token stays at home; with it the file is read at each connect."""
-    from sglr_dataplane.fleet.intake import Intake
-    from sglr_dataplane.metrics import RouterMetrics
-
     token = tmp_path / "token"
     token.write_text("secret\n")
-
-    def metadata(config: IntakeConfig) -> tuple[tuple[str, str], ...]:
-        intake = Intake(
-            config,
-            apply=lambda _snapshot: None,
-            health=dict,
-            metrics=RouterMetrics(),
-            clock=lambda: 0.0,
-            chance=lambda: 0.0,
-        )
-        return intake._metadata()
-
     plain = IntakeConfig(operator="o:1", router="r", pod_uid="u", token=token)
     secure = replace(plain, ca=tmp_path / "ca.crt")
-    assert metadata(plain) == ()
-    assert metadata(secure) == (("authorization", "Bearer secret"),)
+
+    assert authorization(plain) == ()
+    assert authorization(secure) == (("authorization", "Bearer secret"),)
     token.write_text("renewed")
-    assert metadata(secure) == (("authorization", "Bearer renewed"),)
+    assert authorization(secure) == (("authorization", "Bearer renewed"),)

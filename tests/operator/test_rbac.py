@@ -12,9 +12,10 @@ import yaml
 
 from sglr_operator.config import CopyConfig, OperatorConfig
 from sglr_operator.tokens import TokenReviewer
-from support.kube_api import Call, FakeApi, running_api
+from support.kube_api import FakeApi, running_api
 from support.kube_objects import NAMESPACE, a_document
 from support.kube_wait import until
+from support.kube_wire import Call
 from support.operators import operating
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "rbac"

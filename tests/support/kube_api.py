@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +18,17 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-Body = dict[str, Any]
+from support.kube_wire import (
+    Body,
+    Call,
+    call_of,
+    group_entry,
+    is_selected,
+    resource_entry,
+    status_answer,
+    write_line,
+)
+
 Key = tuple[str, str]
 
 FaultKind = Literal[
@@ -59,20 +68,6 @@ class _Table:
     before: dict[Key, Body] = field(default_factory=dict)
     before_version: int = 0
     log: list[tuple[int, str, Body]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request as the server saw it; *watch* is a verb of its own, as in RBAC."""
-
-    verb: str
-    group: str
-    plural: str
-    namespace: str
-    name: str
-    subresource: str
-    query: dict[str, str]
-    body: Body | None
 
 
 class FakeApi:
@@ -191,15 +186,17 @@ class FakeApi:
         if discovered is not None:
             return web.json_response(discovered)
         if path.startswith("/apis/") and path.count("/") <= 3:  # /apis/GROUP/VERSION
-            return _status(404, "NotFound", "no such group")
-        call = await _call(request)
+            return status_answer(404, "NotFound", "no such group")
+        call = await call_of(request)
         if not call.plural:
-            return _status(404, "NotFound", "no such group")
+            return status_answer(404, "NotFound", "no such group")
         self.calls.append(call)
         if not self.allowed(call):
-            return _status(403, "Forbidden", f"cannot {call.verb} {call.plural}")
+            return status_answer(403, "Forbidden", f"cannot {call.verb} {call.plural}")
         if call.plural != "tokenreviews" and not self._is_served(path, call.plural):
-            return _status(404, "NotFound", "the server could not find the requested resource")
+            return status_answer(
+                404, "NotFound", "the server could not find the requested resource"
+            )
         return await self._answer(request, call)
 
     async def _answer(self, request: web.Request, call: Call) -> web.StreamResponse:
@@ -217,10 +214,13 @@ class FakeApi:
             return {"major": "1", "minor": "30", "versions": ["v1"]}
         if path == "/apis":
             groups = [root.split("/")[2:] for root in self.served if root.startswith("/apis/")]
-            return {"groups": [_group(name, version) for name, version in groups]}
+            return {"groups": [group_entry(name, version) for name, version in groups]}
         if path not in self.served:
             return None
-        return {"kind": "APIResourceList", "resources": list(map(_resource, self.served[path]))}
+        return {
+            "kind": "APIResourceList",
+            "resources": list(map(resource_entry, self.served[path])),
+        }
 
     def _is_served(self, path: str, plural: str) -> bool:
         return any(path.startswith(root) and plural in have for root, have in self.served.items())
@@ -247,10 +247,10 @@ class FakeApi:
             request.transport.abort()
             return web.Response(status=500)
         if fault == "504 version":
-            return _status(504, "Timeout", "Too large resource version: 9, current: 3")
+            return status_answer(504, "Timeout", "Too large resource version: 9, current: 3")
         if fault in {"403", "410", "429", "500"}:
             headers = {"Retry-After": "0"} if fault == "429" else {}
-            return _status(int(fault), f"Fault{fault}", "as the test wanted", headers=headers)
+            return status_answer(int(fault), f"Fault{fault}", "as the test wanted", headers=headers)
         return None
 
     def _respond(self, call: Call, fault: str) -> web.Response:
@@ -262,14 +262,14 @@ class FakeApi:
         if call.verb == "patch":
             return self._apply(call, found)
         if found is None:
-            return _status(404, "NotFound", f"{call.plural} {call.name!r} not found")
+            return status_answer(404, "NotFound", f"{call.plural} {call.name!r} not found")
         return self._replace(call, found) if call.verb == "update" else web.json_response(found)
 
     def _replace(self, call: Call, found: Body) -> web.Response:
         assert call.body is not None
         version = call.body["metadata"].get("resourceVersion")
         if version not in {None, found["metadata"]["resourceVersion"]}:
-            return _status(409, "Conflict", "the object has been modified")
+            return status_answer(409, "Conflict", "the object has been modified")
         return web.json_response(self.put(call.plural, call.body))
 
     def _list(self, call: Call, *, stale: bool) -> web.Response:
@@ -277,7 +277,7 @@ class FakeApi:
         objects, version = table.objects, self.version
         if stale and table.before_version:
             objects, version = table.before, table.before_version
-        items = [body for _, body in sorted(objects.items()) if _selected(call, body)]
+        items = [body for _, body in sorted(objects.items()) if is_selected(call, body)]
         start = int(call.query.get("continue", "0"))
         stop = start + int(call.query.get("limit", "100000"))
         meta = {"resourceVersion": str(version)}
@@ -295,13 +295,13 @@ class FakeApi:
         call.body.setdefault("metadata", {}).setdefault("namespace", call.namespace)
         meta = call.body["metadata"]
         if (meta["namespace"], meta["name"]) in self._table(call.plural).objects:
-            return _status(409, "AlreadyExists", f"{call.plural} exists")
+            return status_answer(409, "AlreadyExists", f"{call.plural} exists")
         return web.json_response(self.put(call.plural, call.body), status=201)
 
     def _apply(self, call: Call, found: Body | None) -> web.Response:
         assert call.body is not None
         if found is None and call.subresource:
-            return _status(404, "NotFound", f"{call.plural} {call.name!r} not found")
+            return status_answer(404, "NotFound", f"{call.plural} {call.name!r} not found")
         merged = copy.deepcopy(found or {"metadata": {"name": call.name}})
         merged["metadata"]["namespace"] = call.namespace
         for part in ("status",) if call.subresource == "status" else ("spec", "data", "binaryData"):
@@ -314,7 +314,7 @@ class FakeApi:
     async def _watch(self, request: web.Request, call: Call, fault: str) -> web.StreamResponse:
         version = int(call.query.get("resourceVersion") or 0)
         if version < self.compacted:
-            return _status(410, "Expired", f"too old resource version: {version}")
+            return status_answer(410, "Expired", f"too old resource version: {version}")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         with suppress(ConnectionError, asyncio.CancelledError):
@@ -328,7 +328,7 @@ class FakeApi:
     ) -> None:
         if fault == "410 event":
             status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
-            await _line(response, "ERROR", status)
+            await write_line(response, "ERROR", status)
             return
         if fault == "duplicate":
             await self._replay(response, call)
@@ -344,78 +344,24 @@ class FakeApi:
             fresh = log[bisect_right(log, version, key=itemgetter(0)) :]
             for number, kind, body in fresh:
                 version = number
-                if _selected(call, body) and fault != "bookmarks only":
-                    await _line(response, kind, body)
+                if is_selected(call, body) and fault != "bookmarks only":
+                    await write_line(response, kind, body)
             if fault == "drop" and fresh:
                 return
             version = max(version, self.version)
             mark = {"metadata": {"resourceVersion": str(version)}}
-            await _line(response, "BOOKMARK", mark)
+            await write_line(response, "BOOKMARK", mark)
             await self._sleep_until_newer(version)
 
     async def _replay(self, response: web.StreamResponse, call: Call) -> None:
         for body in list(self._table(call.plural).objects.values()):
-            if _selected(call, body):
-                await _line(response, "ADDED", body)
+            if is_selected(call, body):
+                await write_line(response, "ADDED", body)
 
     async def _sleep_until_newer(self, version: int) -> None:
         ends = asyncio.get_running_loop().time() + self.bookmark_every
         while self.version <= version and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110  # tests change the version from plain functions
             await asyncio.sleep(0.002)
-
-
-def _group(name: str, version: str) -> Body:
-    found = {"groupVersion": f"{name}/{version}", "version": version}
-    return {"name": name, "versions": [found], "preferredVersion": found}
-
-
-def _resource(plural: str) -> Body:
-    return {
-        "name": plural,
-        "singularName": plural.removesuffix("s"),
-        "kind": plural.capitalize(),
-        "namespaced": plural not in {"namespaces", "customresourcedefinitions"},
-        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-    }
-
-
-async def _line(response: web.StreamResponse, kind: str, body: Body) -> None:
-    await response.write(json.dumps({"type": kind, "object": body}).encode() + b"\n")
-
-
-def _selected(call: Call, body: Body) -> bool:
-    meta = body["metadata"]
-    if call.namespace and meta.get("namespace") != call.namespace:
-        return False
-    have = meta.get("labels") or {}
-    for term in filter(None, call.query.get("labelSelector", "").split(",")):
-        name, sign, value = term.partition("=")
-        if name not in have or (sign and have[name] != value):
-            return False
-    return True
-
-
-def _status(
-    code: int, reason: str, message: str, headers: dict[str, str] | None = None
-) -> web.Response:
-    body = {"kind": "Status", "code": code, "reason": reason, "message": message}
-    return web.json_response(body, status=code, headers=headers)
-
-
-async def _call(request: web.Request) -> Call:
-    parts = request.path.strip("/").split("/")
-    rest = parts[2:] if parts[0] == "api" else parts[3:]
-    namespace = ""
-    if rest[:1] == ["namespaces"] and len(rest) > 2:
-        namespace, rest = rest[1], rest[2:]
-    plural, name, subresource = [*rest, "", "", ""][:3]
-    verbs = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
-    verb = verbs[request.method]
-    if verb == "get" and not name:
-        verb = "watch" if request.query.get("watch") in {"true", "1"} else "list"
-    body = json.loads(await request.read()) if request.can_read_body else None
-    group = "" if parts[0] == "api" else parts[1]
-    return Call(verb, group, plural, namespace, name, subresource, dict(request.query), body)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from sglr_dataplane.api.admin import AdminRefusedError
 from sglr_dataplane.api.server import AddressInUseError, TlsFilesError
 from sglr_dataplane.app import FleetEndedError, serve
 from sglr_dataplane.config import AdminConfig, DrainSettings, Limits, RouterConfig, ServerTls
-from sglr_dataplane.fleet.intake import IntakeConfig
+from sglr_dataplane.fleet.intake_channel import IntakeConfig
 from sglr_dataplane.fleet.keys import KeysFileError
 from sglr_proto.backend import ManifestError
 from sglr_proto.duration import seconds

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -20,6 +19,7 @@ import grpc
 import grpc.aio
 
 from sglr_dataplane.fleet import intake_file
+from sglr_dataplane.fleet.intake_channel import IntakeConfig, authorization, operator_channel
 from sglr_dataplane.fleet.intake_table import Refusal, Table
 from sglr_proto.discovery import push_pb2 as pb
 from sglr_proto.discovery.push_pb2_grpc import EndpointPushStub
@@ -32,45 +32,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROTOCOL: Final = 1
-MAX_MESSAGE: Final = 16 * 1024 * 1024
-"""Bytes; both ends say so, because gRPC's 4 MiB refuse a backend of 30,000 endpoints."""
 
 Startup = Literal["none", "file", "mounted", "operator"]
 Health = Mapping[str, Mapping[str, bool]]
 """By backend key and endpoint id: whether the worker can be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class IntakeConfig:
-    """How a router subscribes. Times are in seconds."""
-
-    operator: str
-    """``HOST:PORT``; a name with several addresses is tried address by address."""
-    router: str
-    """The pod's name."""
-    pod_uid: str
-    process: int = 0
-    file: Path | None = None
-    """Where the last-known-good snapshot is kept; None keeps none."""
-    mounted: Path | None = None
-    """A read-only copy, tried when the file is absent or damaged."""
-    writes_file: bool = True
-    """False in all but one process of a pod."""
-    ca: Path | None = None
-    """PEM bundle of the operator's certificate; None dials without TLS."""
-    certificate: Path | None = None
-    key: Path | None = None
-    token: Path | None = None
-    """Bearer token, read again at each connect; needs TLS."""
-    first_backoff: float = 0.2
-    most_backoff: float = 5.0
-    """Doubling with full jitter: a restarted operator meets its routers spread over seconds."""
-    write_interval: float = 5.0
-    """Between two writes of the file: churn must not wear a disk."""
-    health_interval: float = 5.0
-    """Between two looks at the workers' health."""
-    welcome_deadline: float = 10.0
-    """From dialling to the first message."""
 
 
 class OperatorLostError(Exception):
@@ -229,11 +194,11 @@ class Intake:
         Raises:
             OperatorLostError: It went silent, was replaced, or sent us away.
         """
-        async with self._channel() as channel:
+        async with operator_channel(self._config) as channel:
             outgoing: asyncio.Queue[pb.RequestBatch] = asyncio.Queue()
             outgoing.put_nowait(_batch([pb.SubscribeRequest(hello=self._hello())]))
             call = EndpointPushStub(channel).Subscribe(
-                _drain(outgoing), metadata=await asyncio.to_thread(self._metadata)
+                _drain(outgoing), metadata=await asyncio.to_thread(authorization, self._config)
             )
             reporting = asyncio.ensure_future(self._report(outgoing))
             try:
@@ -374,45 +339,6 @@ class Intake:
                         for key, workers in changed.items()
                     )
                 )
-
-    @asynccontextmanager
-    async def _channel(self) -> AsyncGenerator[grpc.aio.Channel]:
-        options = [
-            ("grpc.keepalive_time_ms", 20_000),
-            ("grpc.keepalive_timeout_ms", 10_000),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.dns_min_time_between_resolutions_ms", 1_000),
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
-            ("grpc.max_send_message_length", MAX_MESSAGE),
-            # Only the leader listens: the next address is tried, never two at once.
-            ("grpc.lb_policy_name", "pick_first"),
-        ]
-        if self._config.ca is None:
-            channel = grpc.aio.insecure_channel(self._config.operator, options=options)
-        else:
-            credentials = await asyncio.to_thread(self._credentials)
-            channel = grpc.aio.secure_channel(self._config.operator, credentials, options=options)
-        try:
-            yield channel
-        finally:
-            await channel.close()
-
-    def _credentials(self) -> grpc.ChannelCredentials:
-        """Return the TLS material, read anew: certificates are renewed under a running router."""
-        certificate, key = self._config.certificate, self._config.key
-        return grpc.ssl_channel_credentials(
-            root_certificates=self._config.ca.read_bytes() if self._config.ca else None,
-            private_key=key.read_bytes() if key else None,
-            certificate_chain=certificate.read_bytes() if certificate else None,
-        )
-
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the token's header; a token is never sent in the clear."""
-        if self._config.token is None or self._config.ca is None:
-            return ()
-        token = self._config.token.read_text("ascii").strip()
-        return (("authorization", f"Bearer {token}"),)
 
 
 async def _drain(outgoing: asyncio.Queue[pb.RequestBatch]) -> AsyncGenerator[pb.RequestBatch]:

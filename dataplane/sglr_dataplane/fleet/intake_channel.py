@@ -1,0 +1,92 @@
+"""How a router reaches the operator: address, certificates, token and the limits of the channel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""Bytes; both ends say so, because gRPC's 4 MiB refuse a backend of 30,000 endpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeConfig:
+    """How a router subscribes. Times are in seconds."""
+
+    operator: str
+    """``HOST:PORT``; a name with several addresses is tried address by address."""
+    router: str
+    """The pod's name."""
+    pod_uid: str
+    process: int = 0
+    file: Path | None = None
+    """Where the last-known-good snapshot is kept; None keeps none."""
+    mounted: Path | None = None
+    """A read-only copy, tried when the file is absent or damaged."""
+    writes_file: bool = True
+    """False in all but one process of a pod."""
+    ca: Path | None = None
+    """PEM bundle of the operator's certificate; None dials without TLS."""
+    certificate: Path | None = None
+    key: Path | None = None
+    token: Path | None = None
+    """Bearer token, read again at each connect; needs TLS."""
+    first_backoff: float = 0.2
+    most_backoff: float = 5.0
+    """Doubling with full jitter: a restarted operator meets its routers spread over seconds."""
+    write_interval: float = 5.0
+    """Between two writes of the file: churn must not wear a disk."""
+    health_interval: float = 5.0
+    """Between two looks at the workers' health."""
+    welcome_deadline: float = 10.0
+    """From dialling to the first message."""
+
+
+@asynccontextmanager
+async def operator_channel(config: IntakeConfig) -> AsyncGenerator[grpc.aio.Channel]:
+    """Open a channel to the operator for as long as the block lasts."""
+    options = [
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+        ("grpc.max_receive_message_length", MAX_MESSAGE),
+        ("grpc.max_send_message_length", MAX_MESSAGE),
+        # Only the leader listens: the next address is tried, never two at once.
+        ("grpc.lb_policy_name", "pick_first"),
+    ]
+    if config.ca is None:
+        channel = grpc.aio.insecure_channel(config.operator, options=options)
+    else:
+        credentials = await asyncio.to_thread(_credentials, config)
+        channel = grpc.aio.secure_channel(config.operator, credentials, options=options)
+    try:
+        yield channel
+    finally:
+        await channel.close()
+
+
+def _credentials(config: IntakeConfig) -> grpc.ChannelCredentials:
+    """Return the TLS material, read anew: certificates are renewed under a running router."""
+    certificate, key = config.certificate, config.key
+    return grpc.ssl_channel_credentials(
+        root_certificates=config.ca.read_bytes() if config.ca else None,
+        private_key=key.read_bytes() if key else None,
+        certificate_chain=certificate.read_bytes() if certificate else None,
+    )
+
+
+def authorization(config: IntakeConfig) -> tuple[tuple[str, str], ...]:
+    """Return the token's header; a token is never sent in the clear."""
+    if config.token is None or config.ca is None:
+        return ()
+    token = config.token.read_text("ascii").strip()
+    return (("authorization", f"Bearer {token}"),)

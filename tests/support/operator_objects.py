@@ -1,0 +1,54 @@
+"""Objects that tests of the whole operator put on the fake API server, and what became of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.kube_api import FakeApi
+from support.kube_objects import NAMESPACE, a_document
+from support.operators import conditions
+
+
+def put_backend(api: FakeApi, name: str = "chat", **changes: Any) -> None:
+    """Create or change a backend in *api*."""
+    api.put("sglangbackends", a_document(**({"model": {"name": name}} | changes), name=name))
+
+
+def put_service(api: FakeApi, name: str = "qwen") -> None:
+    """Create a Service with one port."""
+    meta = {"name": name, "namespace": NAMESPACE}
+    api.put("services", {"metadata": meta, "spec": {"ports": [{"port": 30000}]}})
+
+
+def put_slice(api: FakeApi, *hosts: str, name: str = "qwen-1", service: str = "qwen") -> None:
+    """Create or replace a slice of ready pods at *hosts*."""
+    api.put(
+        "endpointslices",
+        {
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": {"kubernetes.io/service-name": service},
+            },
+            "addressType": "IPv4",
+            "endpoints": [
+                {
+                    "addresses": [host],
+                    "conditions": {"ready": True},
+                    "targetRef": {"kind": "Pod", "name": f"pod-{host}", "uid": f"uid-{host}"},
+                }
+                for host in hosts
+            ],
+            "ports": [{"name": "", "port": 30000}],
+        },
+    )
+
+
+def is_ready(api: FakeApi, name: str = "chat") -> bool:
+    """Return whether the API server's object says Ready."""
+    return bool(conditions(api, name).get("Ready", {}).get("status") == "True")
+
+
+def reason(api: FakeApi, kind: str, name: str = "chat") -> str:
+    """Return a condition's reason as the API server has it."""
+    return str(conditions(api, name).get(kind, {}).get("reason", ""))
