@@ -161,8 +161,10 @@ class _Choice:
         self, output_ids: tuple[int, ...], counter: int, *, whole: bool
     ) -> tuple[int, ...]:
         if whole and not self.received:
-            # Not streamed: the message is the choice, and nothing can come twice. The counter may
-            # differ by the tokens that speculative decoding drew beyond the stop.
+            # Not streamed: the message is the choice, and nothing can come twice. It may hold more
+            # than it counts, for a counter is not always told; with less, text was lost.
+            if len(output_ids) < counter:
+                raise self._contradiction(len(output_ids), counter)
             return output_ids
         missing = counter - self.received
         if not 0 <= missing <= len(output_ids):

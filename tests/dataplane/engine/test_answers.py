@@ -121,6 +121,21 @@ def test_a02_streaming_or_not_the_tokens_are_the_same() -> None:
     assert last == Chunk((SURE, DOT), counted(2), 0, Finish("length"))
 
 
+def test_a_whole_answer_with_less_than_it_counts_is_an_error() -> None:
+    """Not streamed: three tokens counted and two sent is text lost, not a shorter answer."""
+    answers = Answers(a_job(stream=False))
+
+    with pytest.raises(WorkerError, match="sent 2 token ids and counts 3"):
+        answers.complete((1, 2), counted(3), reason="stop")
+
+
+def test_a_whole_answer_may_hold_more_than_it_counts() -> None:
+    """Not streamed: a counter that is not told takes nothing away."""
+    answers = Answers(a_job(stream=False))
+
+    assert answers.complete((1, 2, 3), counted(0), reason="stop").token_ids == (1, 2, 3)
+
+
 def test_tokens_lost_before_the_completion_are_an_error() -> None:
     """A counter above everything that came says that text is missing."""
     answers = Answers(a_job())
