@@ -85,9 +85,7 @@ class Ops:
         if self._intake is not None:
             ready = self._intake.is_synced and self._is_started(backends)
         else:
-            ready = any(
-                facts["ready_workers"] and facts["problem"] is None for facts in backends.values()
-            )
+            ready = any(facts["ready"] for facts in backends.values())
         return _json(
             {"status": "ready" if ready else "not ready", "backends": backends},
             200 if ready else 503,
@@ -101,10 +99,7 @@ class Ops:
         """
         now = self._clock()
         self._synced_at = now if self._synced_at is None else self._synced_at
-        waiting = any(
-            facts["known_workers"] and not (facts["ready_workers"] and facts["problem"] is None)
-            for facts in backends.values()
-        )
+        waiting = any(facts["known_workers"] and not facts["ready"] for facts in backends.values())
         if not waiting or now - self._synced_at >= _START_SECONDS:
             self._has_started = True
         return self._has_started
@@ -127,6 +122,7 @@ class Ops:
         return {
             key: {
                 "model": self._registry.backend(key).spec.model.name,
+                "ready": counts.ready > 0 and self._recipes.get(key) is not None,
                 "known_workers": counts.known,
                 "ready_workers": counts.ready,
                 "problem": self._recipes.problem(key),

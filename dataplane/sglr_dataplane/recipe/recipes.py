@@ -41,7 +41,7 @@ _FEWEST_THREADS: Final = 2
 class Recipes:
     """The recipes of every backend: loads them when a snapshot needs them, keeps what is unchanged.
 
-    Nothing is loaded during a request; a backend whose recipe is missing says so, and the others
+    A backend that needs another one keeps the last good one until the new one is loaded. Nothing is loaded during a request; a backend whose recipe is missing says so, and the others
     serve.
     """
 
@@ -83,9 +83,9 @@ class Recipes:
         self._loaded = {
             key: (backend, recipe)
             for key, (backend, recipe) in self._loaded.items()
-            if key in self._wanted and _needs_same(backend, self._wanted[key])
+            if key in self._wanted and _may_stay(backend, self._wanted[key])
         }
-        self._problems = {k: v for k, v in self._problems.items() if k in self._wanted}
+        self._problems = {k: v for k, v in self._problems.items() if k in self._missing()}
         self._changed.set()
         for wake in self._wakes.values():
             wake.set()
@@ -133,8 +133,8 @@ class Recipes:
         return loaded[1] if loaded is not None else None
 
     def problem(self, backend_key: str) -> str | None:
-        """Return why *backend_key* has no recipe; None when it has one."""
-        if backend_key in self._loaded:
+        """Return why *backend_key* has not the recipe it needs; None when it has."""
+        if backend_key not in self._missing():
             return None
         return self._problems.get(backend_key, "its tokenizer is being loaded")
 
@@ -174,11 +174,18 @@ class Recipes:
         return names[0]
 
     def _missing(self) -> Mapping[str, SGLangBackend]:
-        return {key: backend for key, backend in self._wanted.items() if key not in self._loaded}
+        """Return the backends whose recipe is not loaded, or is that of an older version."""
+        return {
+            key: backend
+            for key, backend in self._wanted.items()
+            if key not in self._loaded or not _needs_same(self._loaded[key][0], backend)
+        }
 
     def _adopted(self, backend_key: str) -> None:
         """Load anew, because the workers of *backend_key* have another tokenizer than before."""
-        self._loaded.pop(backend_key, None)
+        loaded = self._loaded.get(backend_key)
+        if loaded is not None and loaded[0].spec.tokenizer.is_from_worker:
+            del self._loaded[backend_key]
         self._changed.set()
         if backend_key in self._wakes:
             self._wakes[backend_key].set()
@@ -238,7 +245,10 @@ class Recipes:
 
     def _failed(self, key: str, problem: str) -> None:
         if key in self._wanted and self._problems.get(key) != problem:
-            logger.warning("recipe unavailable", extra={"backend": key, "reason": problem})
+            message = "recipe unavailable"
+            if key in self._loaded:
+                message += ", the last good one stays in force"
+            logger.warning(message, extra={"backend": key, "reason": problem})
             self._problems[key] = problem
 
 
@@ -262,4 +272,15 @@ def _needs_same(one: SGLangBackend, other: SGLangBackend) -> bool:
     return (one.spec.tokenizer, one.spec.model.name) == (
         other.spec.tokenizer,
         other.spec.model.name,
+    )
+
+
+def _may_stay(one: SGLangBackend, other: SGLangBackend) -> bool:
+    """Return whether the recipe of *one* may serve *other* until that one's own is loaded.
+
+    With another name and another tokenizer it is another model, to which the ids would mean
+    nothing.
+    """
+    return (
+        one.spec.tokenizer == other.spec.tokenizer or one.spec.model.name == other.spec.model.name
     )

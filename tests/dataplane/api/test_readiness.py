@@ -22,6 +22,7 @@ class Situation:
     known: int = 2
     ready: int = 2
     problem: str | None = None
+    old_recipe: bool = False
     now: float = 0.0
     ops: Ops = field(init=False)
 
@@ -34,12 +35,16 @@ class Situation:
         intake = cast("Any", self)
         self.ops = Ops(
             cast("Any", registry),
-            cast("Any", SimpleNamespace(problem=lambda _key: self.problem)),
+            cast("Any", SimpleNamespace(problem=lambda _key: self.problem, get=self.recipe)),
             RouterMetrics(),
             Drain(DrainSettings()),
             intake,
             clock=lambda: self.now,
         )
+
+    def recipe(self, _key: str) -> object:
+        """Return what stands for a recipe; None while there is none."""
+        return self if self.problem is None or self.old_recipe else None
 
     @property
     def is_synced(self) -> bool:
@@ -102,3 +107,8 @@ async def test_a_router_that_was_ready_stays_so_when_its_workers_go() -> None:
     situation.ready, situation.problem = 0, "its tokenizer is being loaded"
 
     assert await situation.status() == 200
+
+
+async def test_a_router_that_serves_with_the_last_good_tokenizer_is_ready() -> None:
+    """The problem is told, and takes nobody's service away."""
+    assert await Situation(problem="a typo", old_recipe=True).status() == 200

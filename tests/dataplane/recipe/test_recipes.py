@@ -125,7 +125,7 @@ async def test_what_breaks_one_loading_breaks_no_other(monkeypatch: pytest.Monke
 
 
 async def test_a_recipe_is_kept_while_what_it_needs_is_the_same() -> None:
-    """Other fields of the spec do not matter; another template does."""
+    """Other fields of the spec do not matter; another template does, once it is loaded."""
     backend = a_backend(tokenizer=here())
     async with loading(backend) as recipes:
         await eventually(lambda: has(recipes, "m"))
@@ -134,13 +134,54 @@ async def test_a_recipe_is_kept_while_what_it_needs_is_the_same() -> None:
         kept = recipes.find("alias")
         template = ChatTemplate(inline="Q: {{ messages[0].content }}")
         recipes.apply(a_snapshot(a_backend(tokenizer=here(chat_template=template))))
-        gone = has(recipes, "m")
-        await eventually(lambda: has(recipes, "m"))
+        meanwhile = recipes.find("m")
+        await eventually(lambda: recipes.find("m") is not first)
         prompt = await recipes.find("m").prompt(HI, 2)
         recipes.apply(a_snapshot())
 
-        assert (kept, gone, recipes.get("default/chat")) == (first, False, None)
+        assert (kept, meanwhile, recipes.get("default/chat")) == (first, first, None)
     assert prompt.text == "Q: hi"
+
+
+async def test_a_tokenizer_that_cannot_be_loaded_leaves_the_last_good_one_in_force(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A typo is told; what served goes on, until the mistake is put right."""
+    async with loading(a_backend(tokenizer=here())) as recipes:
+        await eventually(lambda: has(recipes, "m"))
+        first = recipes.find("m")
+        recipes.apply(a_snapshot(a_backend(tokenizer=Tokenizer(path=str(tmp_path / "typo")))))
+        at_once = recipes.problem("default/chat")
+        await eventually(lambda: "the last good one stays in force" in caplog.text)
+        told, meanwhile = recipes.problem("default/chat"), recipes.find("m")
+        recipes.apply(a_snapshot(a_backend(tokenizer=here())))
+
+        assert (meanwhile, recipes.find("m")) == (first, first)
+        assert recipes.problem("default/chat") is None
+    assert at_once == "its tokenizer is being loaded"
+    assert told is not None
+    assert told.startswith("The tokenizer's directory has no tokenizer.json")
+
+
+async def test_the_recipe_of_another_model_is_not_used_for_a_new_one(tmp_path: Path) -> None:
+    """Another name and another tokenizer: the old one's ids would mean nothing to its workers."""
+    async with loading(a_backend(tokenizer=here())) as recipes:
+        await eventually(lambda: has(recipes, "m"))
+        other = a_backend(model="other", tokenizer=Tokenizer(path=str(tmp_path / "later")))
+        recipes.apply(a_snapshot(other))
+
+        assert not has(recipes, "other")
+
+
+async def test_a_model_that_is_only_renamed_is_served_meanwhile() -> None:
+    """Its tokenizer is the same."""
+    async with loading(a_backend(tokenizer=here())) as recipes:
+        await eventually(lambda: has(recipes, "m"))
+        recipes.apply(a_snapshot(a_backend(model="renamed", tokenizer=here())))
+        at_once = has(recipes, "renamed")
+        await eventually(lambda: recipes.find("renamed").model == "renamed")
+
+    assert at_once
 
 
 async def test_without_a_named_tokenizer_the_workers_decide() -> None:
