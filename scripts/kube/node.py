@@ -225,7 +225,7 @@ state = "{self.run}/containerd"
         return done.stdout
 
     def _end_containers(self) -> None:
-        """Kill every container; their shims end with them."""
+        """Kill every container; their shims end with them. Then drop the pods' networks."""
         for name in self._ctr("tasks", "list", "-q").split():
             for command in (("kill", "--signal", "SIGKILL", "--all"), ("rm", "--force")):
                 try:
@@ -234,6 +234,19 @@ state = "{self.run}/containerd"
                     # It may have ended by itself in between.
                     if "not found" not in str(error):
                         print(f"{name}: {error}")
+        for name in self._pod_networks():
+            _run("ip", "netns", "del", name)
+
+    def _pod_networks(self) -> list[str]:
+        """Return the network namespaces that were made for this cluster's pods."""
+        found = set()
+        for name in self._ctr("containers", "list", "-q").split():
+            spec = json.loads(self._ctr("containers", "info", "--spec", name))
+            for each in spec["linux"]["namespaces"]:
+                path = Path(each.get("path", ""))
+                if each["type"] == "network" and path.name.startswith("cni-") and path.exists():
+                    found.add(path.name)
+        return sorted(found)
 
     # Network namespace, cgroups, mounts.
 
