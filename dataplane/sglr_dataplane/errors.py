@@ -111,6 +111,22 @@ class RequestTooLargeError(RouterError):
     code = "request_too_large"
 
 
+class HeadersTooLargeError(RouterError):
+    """The headers are larger than this router reads."""
+
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
+
+
+class BodyTimeoutError(RouterError):
+    """The client began a body and sent no more of it."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "body_timeout"
+
+
 class UnsupportedMediaTypeError(RouterError):
     """The body is of a content type, or in an encoding, that is not read here."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
+
+UNEXPECTED: Final = "The router failed on this request; its log has the reason."
 
 
 class ClientGoneError(Exception):
@@ -45,6 +47,8 @@ _ANTHROPIC_TYPES = {
     HTTPStatus.GATEWAY_TIMEOUT: "timeout_error",
 }
 
+_UNREAD = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT})
+
 
 def anthropic_envelope(error: RouterError) -> dict[str, Any]:
     """Return Anthropic's error object for *error*."""
@@ -55,7 +59,7 @@ def anthropic_envelope(error: RouterError) -> dict[str, Any]:
 
 
 def fault_reply(error: RouterError, path: str = "") -> Response:
-    """Return the HTTP answer for *error*; 413 also closes the connection, its body is unread.
+    """Return the HTTP answer for *error*; 413 and 408 also close the connection, its body is unread.
 
     Args:
         error: What went wrong.
@@ -67,7 +71,7 @@ def fault_reply(error: RouterError, path: str = "") -> Response:
         reply.headers["Retry-After"] = str(error.retry_after)
     if error.status == HTTPStatus.UNAUTHORIZED:
         reply.headers["WWW-Authenticate"] = "Bearer"
-    if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+    if error.status in _UNREAD:
         reply.headers["Connection"] = "close"
     return reply
 
@@ -121,7 +125,7 @@ class Faults:
             logger.exception("request failed unexpectedly", extra={"path": scope["path"]})
             if started:
                 raise
-            failure = RouterError("The router failed on this request; its log has the reason.")
+            failure = RouterError(UNEXPECTED)
             scope["state"]["failure"] = failure.code
             await fault_reply(failure, scope["path"])(scope, receive, send)
 

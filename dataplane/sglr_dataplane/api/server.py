@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
+from sglr_dataplane.api.http_protocol import BoundedProtocol
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
@@ -119,7 +121,7 @@ def new_server(app: ASGIApp, drain: Drain, tls: ServerTls | None = None) -> Drai
     config = uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         log_config=None,
         access_log=False,
