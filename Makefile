@@ -53,6 +53,13 @@ check: $(VENV)/.dev ## formatters, linters, types, import contracts, stubs and l
 test-kube: $(VENV)/.dev ## the operator on a real API server and etcd (built once, about ten minutes)
 	scripts/kube/test.sh $(ARGS)
 
+.PHONY: e2e e2e-kind
+e2e: $(VENV)/.dev ## the chart on a throw-away cluster of this machine (root; built once, about twenty minutes)
+	e2e/run.sh $(ARGS)
+
+e2e-kind: $(VENV)/.dev ## the same on kind, where Docker runs
+	e2e/run.sh --kind $(ARGS)
+
 .PHONY: lock
 lock: $(VENV)/.dev ## write both lock files anew from pyproject.toml
 	$(BIN)/python scripts/lock.py
