@@ -53,6 +53,10 @@ check: $(VENV)/.dev ## formatters, linters, types, import contracts, stubs and l
 test-kube: $(VENV)/.dev ## the operator on a real API server and etcd (built once, about ten minutes)
 	scripts/kube/test.sh $(ARGS)
 
+.PHONY: parity
+parity: $(VENV)/.dev ## prompts compared with SGLang's own front end, token by token
+	PYTHONPATH=scripts $(BIN)/python -m parity.compare $(ARGS)
+
 .PHONY: e2e e2e-kind
 e2e: $(VENV)/.dev ## the chart on a throw-away cluster of this machine (root; built once, about twenty minutes)
 	e2e/run.sh $(ARGS)
