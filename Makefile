@@ -53,6 +53,10 @@ check: $(VENV)/.dev ## formatters, linters, types, import contracts, stubs and l
 test-kube: $(VENV)/.dev ## the operator on a real API server and etcd (built once, about ten minutes)
 	scripts/kube/test.sh $(ARGS)
 
+.PHONY: interop
+interop: $(VENV)/.dev ## answers compared with a real SGLang on this CPU (2.6 GB, about ten minutes)
+	scripts/interop/run.sh $(ARGS)
+
 .PHONY: parity
 parity: $(VENV)/.dev ## prompts compared with SGLang's own front end, token by token
 	PYTHONPATH=scripts $(BIN)/python -m parity.compare $(ARGS)
