@@ -46,12 +46,17 @@ check: $(VENV)/.dev ## formatters, linters, types, import contracts, stubs and l
 	$(BIN)/python scripts/gen_proto.py --check
 	$(BIN)/python scripts/gen_crd.py --check
 	$(BIN)/python scripts/gen_chart.py --check
+	$(BIN)/python scripts/gen_reference.py --check
 	$(BIN)/python scripts/gen_api_docs.py --check
 	$(BIN)/python scripts/lock.py --check
 
 .PHONY: test-kube
 test-kube: $(VENV)/.dev ## the operator on a real API server and etcd (built once, about ten minutes)
 	scripts/kube/test.sh $(ARGS)
+
+.PHONY: chaos
+chaos: $(VENV)/.dev ## ten minutes of killed, hanging and lying workers under load
+	$(BIN)/python bench/chaos.py $(ARGS)
 
 .PHONY: interop
 interop: $(VENV)/.dev ## answers compared with a real SGLang on this CPU (2.6 GB, about ten minutes)
