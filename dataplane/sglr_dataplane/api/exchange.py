@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +11,9 @@ import anyio
 import orjson
 
 from sglr_dataplane.api.auth import caller_of
-from sglr_dataplane.api.faults import ClientGoneError
+from sglr_dataplane.api.faults import UNEXPECTED, ClientGoneError
 from sglr_dataplane.errors import (
+    BodyTimeoutError,
     InvalidRequestError,
     RequestTooLargeError,
     RouterError,
@@ -21,12 +23,18 @@ from sglr_dataplane.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from sglr_dataplane.fleet.caller import Caller
 
+logger = logging.getLogger(__name__)
+
 _DISCARD_SECONDS: Final = 10.0
+_BODY_SECONDS: Final = 60.0
+"""Without a byte of a body that was begun: what nginx and Apache's default allow at least."""
 KEEPALIVE: Final = b": keep-alive\n\n"
+_UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii"})
+"""Names of it and of its part; RFC 8259 knows no other, but clients and proxies declare them."""
 _JSON: Final = [(b"content-type", b"application/json")]
 _SSE: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -39,8 +47,11 @@ _SSE: Final = [
 class Exchange:
     """One HTTP request and the answer to it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hold the three parts of an ASGI call."""
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, *, body_seconds: float = _BODY_SECONDS
+    ) -> None:
+        """Hold the three parts of an ASGI call; *body_seconds* may pass without news of a body."""
+        self._body_seconds = body_seconds
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -76,6 +87,7 @@ class Exchange:
         Raises:
             UnsupportedMediaTypeError: It is declared as something else than plain JSON.
             RequestTooLargeError: It is longer than *limit* bytes; the rest is not read.
+            BodyTimeoutError: The client stopped sending before it was complete.
             ClientGoneError: The client left before it was complete.
         """
         headers = dict(self._scope["headers"])
@@ -102,11 +114,20 @@ class Exchange:
         """Yield the body as it comes."""
         more = True
         while more:
-            message = await self._receive()
+            message = await self._next_piece()
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             more = message.get("more_body", False)
             yield message.get("body", b"")
+
+    async def _next_piece(self) -> Message:
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                return await self._receive()
+        except TimeoutError:
+            raise BodyTimeoutError(
+                f"The request's body stopped: nothing came for {self._body_seconds:g} seconds."
+            ) from None
 
     async def _discard(self) -> None:
         """Read what is left of the body and drop it, for a while.
@@ -127,6 +148,7 @@ class Exchange:
 
         Raises:
             ClientGoneError: The client left and the block was cancelled.
+            RouterError: The block's own, or what its client is told of any other exception.
         """
         with anyio.CancelScope() as scope:
             # Not a task group: it would wrap the block's own exceptions. The watchers end here.
@@ -135,6 +157,12 @@ class Exchange:
                 watchers.append(asyncio.create_task(self._break_silence(keepalive)))
             try:
                 yield
+            except (RouterError, ClientGoneError):
+                raise
+            except Exception as error:
+                # The last place that can still end a stream in its own words.
+                logger.exception("request failed unexpectedly", extra={"path": self._scope["path"]})
+                raise RouterError(UNEXPECTED) from error
             finally:
                 for watcher in watchers:
                     watcher.cancel()
@@ -204,11 +232,12 @@ class Exchange:
 
 def _check_media_type(headers: dict[bytes, bytes]) -> None:
     declared = headers.get(b"content-type", b"application/json")
-    media_type = declared.split(b";")[0].strip().lower()
-    if media_type != b"application/json":
+    media_type, *parameters = (part.strip().lower() for part in declared.split(b";"))
+    charsets = [p.partition(b"=")[2].strip(b' "') for p in parameters if p.startswith(b"charset")]
+    if media_type != b"application/json" or not _UTF_8.issuperset(charsets):
         raise UnsupportedMediaTypeError(
             f"Content-Type {declared.decode('latin-1')!r} is not read here; "
-            "send JSON with Content-Type: application/json."
+            "send JSON in UTF-8 with Content-Type: application/json."
         )
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding != b"identity":

@@ -1,0 +1,161 @@
+"""Bodies that stop, in other charsets, and crashes after the answer has begun."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.lifespan.off import LifespanOff
+
+from sglr_dataplane.api.drain import Drain
+from sglr_dataplane.api.exchange import Exchange
+from sglr_dataplane.api.faults import Faults
+from sglr_dataplane.api.http_protocol import BoundedProtocol, ProtocolLimits
+from sglr_dataplane.api.middleware import Access, RequestId
+from sglr_dataplane.api.server import listen, new_server
+from sglr_dataplane.api.sse import failure_frame
+from sglr_dataplane.config import DrainSettings
+from sglr_dataplane.errors import RouterError
+from sglr_dataplane.metrics import RouterMetrics
+from support.router import RunningRouter, eventually
+
+SECONDS = 10.0
+PATH = "/v1/chat/completions"
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nContent-Length: 10\r\n\r\n"
+
+
+@asynccontextmanager
+async def served(
+    handler: ASGIApp, metrics: RouterMetrics, limits: ProtocolLimits | None = None
+) -> AsyncGenerator[int]:
+    """Serve *handler* within what surrounds every request, and yield the port."""
+    loop = asyncio.get_running_loop()
+    app = RequestId(Access(Faults(handler), metrics=metrics, clock=loop.time, log=False))
+    server = new_server(app, Drain(DrainSettings()))
+    server.config.lifespan_class = LifespanOff
+    if limits is not None:
+        server.config.http_protocol_class = type("Limited", (BoundedProtocol,), {"limits": limits})
+    listener = listen("127.0.0.1", 0)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await asyncio.wait_for(serving, SECONDS)
+        listener.close()
+
+
+async def said(port: int, sent: bytes) -> tuple[bytes, bytes]:
+    """Return head and body of all that is answered to *sent*, up to the close."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(sent)
+        head, _, body = (await asyncio.wait_for(reader.read(), SECONDS)).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    return head, body
+
+
+def counted(metrics: RouterMetrics, name: str, **labels: str) -> float | None:
+    """Return the value of a series."""
+    return metrics.registry.get_sample_value(name, labels)
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"a"'])
+async def test_a_body_that_stops_is_refused(begun: bytes) -> None:
+    """408 in the envelope after the limit, the connection closed, nothing in flight."""
+    metrics = RouterMetrics()
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        await Exchange(scope, receive, send, body_seconds=0.1).body(1000)
+
+    async with served(handler, metrics) as port:
+        head, body = await said(port, POST + begun)
+
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in head.lower()
+    assert json.loads(body)["error"]["code"] == "body_timeout"
+    assert counted(metrics, "sglr_requests_in_flight") == 0
+    assert counted(metrics, "sglr_requests_total", route=PATH, outcome="body_timeout") == 1
+
+
+async def test_a_crash_within_a_stream_is_an_error_frame(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Internal error and [DONE] follow what was sent; the log has the traceback; it is a failure."""
+    metrics = RouterMetrics()
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        await exchange.body(1000)
+        try:
+            async with exchange.while_connected():
+                await exchange.send_events(b"data: {}\n\n")
+                raise KeyError("secret")
+        except RouterError as failure:
+            await exchange.fail(failure, failure_frame)
+
+    async with served(handler, metrics) as port:
+        sent = POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"0123456789"
+        head, body = await said(port, sent)
+
+    first, error, done, end = body.split(b"\n\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert (first, done, end) == (b"data: {}", b"data: [DONE]", b"")
+    assert json.loads(error[6:])["error"]["code"] == "internal_error"
+    assert b"secret" not in body
+    assert "KeyError: 'secret'" in caplog.text
+    assert counted(metrics, "sglr_requests_total", route=PATH, outcome="internal_error") == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "status"),
+    [
+        ("application/json; charset=utf-16", 415),
+        ("application/json; boundary=x; Charset=latin1", 415),
+        ('application/json; charset="UTF-8"', 200),
+        ("application/json;charset=utf-8", 200),
+        ("application/json", 200),
+    ],
+)
+async def test_json_is_read_in_utf_8(shared: RunningRouter, declared: str, status: int) -> None:
+    """A body that is declared in another charset is refused, not misread."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello"}]})
+    answer = await shared.http.post(PATH, content=body, headers={"content-type": declared})
+
+    assert answer.status_code == status
+    if status != 200:
+        assert answer.json()["error"]["code"] == "unsupported_media_type"
+
+
+async def test_a47_a_client_that_never_reads_ends_its_request() -> None:
+    """The block in which a worker is called is cancelled, and nothing stays in flight."""
+    metrics = RouterMetrics()
+    cancelled = asyncio.Event()
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        await exchange.body(1000)
+        async with exchange.while_connected(0.01):
+            try:
+                while True:
+                    await exchange.send_events(b"data: " + b"x" * 65536 + b"\n\n")
+                    await asyncio.sleep(0)  # as for a worker's next chunk
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+    limits = ProtocolLimits(write_seconds=0.1)
+    async with served(handler, metrics, limits) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        writer.write(POST + b"0123456789")
+        try:
+            await asyncio.wait_for(cancelled.wait(), SECONDS)
+            await eventually(lambda: counted(metrics, "sglr_requests_in_flight") == 0)
+        finally:
+            writer.close()
+
+    labels = {"route": PATH, "outcome": "client_closed_request"}
+    assert counted(metrics, "sglr_requests_total", **labels) == 1
