@@ -10,7 +10,7 @@ from sglr_dataplane.errors import RouterError, WorkerError, WorkerUnavailableErr
 from sglr_dataplane.job import Chunk, Finish, Job, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 HANG: Final = "hang"
 """A step that never comes."""
@@ -69,6 +69,8 @@ class ScriptedEngine:
         self.sent = 0
         """How often the tokenizer was asked for."""
         self.closed = asyncio.Event()
+        self.on_lost: Callable[[], None] = _unheard
+        """Call it to say that the connection was lost."""
 
     def __repr__(self) -> str:
         return f"<ScriptedEngine jobs={len(self.jobs)} running={self.running}>"
@@ -179,3 +181,7 @@ class FakeClock:
     def pass_by(self, seconds: float) -> None:
         """Let *seconds* go by."""
         self.now += seconds
+
+
+def _unheard() -> None:
+    """Be the listener when there is none."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from sglr_dataplane.job import Chunk, Job
 
@@ -79,6 +79,9 @@ class ChunkStream(Protocol):
 
 class Engine(Protocol):
     """The client of one worker."""
+
+    on_lost: Callable[[], None]
+    """Called when its connection is lost: who is reached over the next one may be another."""
 
     def generate(self, job: Job) -> ChunkStream:
         """Start *job*; nothing is sent before the first ``__anext__``."""

@@ -108,6 +108,8 @@ class Channel:
         self._retry_at = 0.0
         self.is_closed = False
         """Whether :meth:`aclose` was called."""
+        self.on_lost: Callable[[], None] = _unheard
+        """Called when the worker ended the last connection, or it broke."""
 
     def __repr__(self) -> str:
         """Show the state, without the address."""
@@ -232,10 +234,7 @@ class Channel:
             self._retry_at = loop.time() + self._options.backoff.delay(
                 self._failures, self._chance()
             )
-            logger.info(
-                "connecting to a worker failed",
-                extra={"error": f"{type(error).__name__}: {error}", "failures": self._failures},
-            )
+            self._log_failure(error)
             self._connecting = None
             if not self._links:
                 self._refuse(self._take_waiting(), _UNREACHABLE)
@@ -247,6 +246,16 @@ class Channel:
             self._failures, self._retry_at = 0, 0.0
             self._links.append(link)
             self._serve()
+
+    def _log_failure(self, error: Exception) -> None:
+        # The 1st, 2nd, 4th, 8th: a worker that stays away is tried every few seconds for ever.
+        if self._failures.bit_count() == 1:
+            extra = {
+                "worker": self._authority,
+                "error": f"{type(error).__name__}: {error}",
+                "failures": self._failures,
+            }
+            logger.info("connecting to a worker failed", extra=extra)
 
     async def _open_link(self, link: Link) -> None:
         """Connect *link*."""
@@ -269,7 +278,12 @@ class Channel:
                 # gRPC: a client doubles its interval when a server finds it too short.
                 interval = self.keepalive.interval * 2
                 self.keepalive = replace(self.keepalive, interval=interval)
-                logger.warning("worker forbids pings so often", extra={"interval": interval})
+                logger.warning(
+                    "worker forbids pings so often",
+                    extra={"worker": self._authority, "interval": interval},
+                )
+            if not self._links and not self.is_closed:
+                self.on_lost()
         if link.is_closed:
             self._draining.discard(link)
         if self._waiting and not self.is_closed:
@@ -286,16 +300,21 @@ class Channel:
         for call in calls:
             _end(call, CallError(UNAVAILABLE, details, sent=False))
 
+    @property
+    def _authority(self) -> str:
+        """The worker's ``host:port``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
     def _render(self, path: str) -> bytes:
         """Return the fields that all calls of *path* share (gRPC over HTTP/2, "Requests")."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
         scheme = b"https" if self._tls is not None else b"http"
         shared = pack_fields(
             (
                 (b":method", b"POST"),
                 (b":scheme", scheme),
                 (b":path", path.encode()),
-                (b":authority", f"{host}:{self.port}".encode()),
+                (b":authority", self._authority.encode()),
                 (b"te", b"trailers"),
                 (b"content-type", b"application/grpc"),
                 (b"user-agent", _USER_AGENT),
@@ -305,6 +324,10 @@ class Channel:
 
 
 _UNREACHABLE: Final = "failed to connect"
+
+
+def _unheard() -> None:
+    """Be the listener when there is none."""
 
 
 def _end(call: Call, error: CallError) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from ssl import SSLContext
@@ -45,6 +45,15 @@ class LeanEngine:
 
     def __repr__(self) -> str:
         return f"<LeanEngine {self.channel!r}>"
+
+    @property
+    def on_lost(self) -> Callable[[], None]:
+        """Called when the last connection is lost, not when the engine is closed."""
+        return self.channel.on_lost
+
+    @on_lost.setter
+    def on_lost(self, call: Callable[[], None]) -> None:
+        self.channel.on_lost = call
 
     def generate(self, job: Job) -> LeanStream:
         """Start *job*; nothing is sent before the first ``__anext__`` or ``start``."""

@@ -75,6 +75,8 @@ class SGLangEngine:
         self._options = _channel_options(self._deadlines.connect, keepalive)
         self._channel: aio.Channel | None = None
         self._closed = False
+        self.on_lost: Callable[[], None] = _unheard
+        """Never called: grpc's channel keeps the state of its connections to itself."""
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "idle" if self._channel is None else "connected"
@@ -312,3 +314,7 @@ def _channel_options(connect: float, keepalive: float) -> list[tuple[str, int]]:
         # A connection of its own: another engine's to the same address may be going away.
         ("grpc.use_local_subchannel_pool", 1),
     ]
+
+
+def _unheard() -> None:
+    """Be the listener when there is none."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from sglr_dataplane.errors import RouterError
+from sglr_dataplane.errors import RouterError, WorkerUnavailableError
 from sglr_dataplane.fleet.schedule import Schedule
 from sglr_dataplane.fleet.worker import WorkerState
 
@@ -153,6 +153,8 @@ class Checkup:
         self._failures = 0
         self._successes = 0
         self._attempts = 0
+        self._losses = 0
+        """Of its connection, as of the newest probe's start."""
         self._facts_at: float | None = None
         """When its facts were asked for; None when they are no longer to be trusted."""
         self._is_inspected = False
@@ -163,8 +165,8 @@ class Checkup:
 
     @property
     def delay(self) -> float:
-        """Seconds until the next probe; a worker that is starting is asked soon, then less often."""
-        if self.worker.state is not WorkerState.PENDING:
+        """Seconds until the next probe; who starts, or was lost, is asked soon, then less often."""
+        if self.worker.state is not WorkerState.PENDING and not self.worker.is_lost:
             return self.schedule.interval
         backoff = self.schedule.soonest * 2.0 ** min(self._attempts, 30)
         return min(backoff, self.schedule.starting, self.schedule.interval)
@@ -172,6 +174,9 @@ class Checkup:
     async def run(self) -> None:
         """Ask once for health, then for facts if they are due, and change the worker's state."""
         self._attempts += 1
+        losses = self.worker.losses
+        if losses != self._losses:
+            self._losses, self._attempts = losses, 1
         if self.worker.suspect:
             # A probe or a connection failed: another process may have come up in its place.
             self._facts_at = None
@@ -181,7 +186,8 @@ class Checkup:
             serving = await self.worker.engine.is_serving()
         except RouterError as failure:
             if not self._answered_since(asked_at - self.schedule.interval):
-                self._failed(failure.message)
+                gone = isinstance(failure, WorkerUnavailableError)
+                self._failed(failure.message, unreachable=gone)
             return
         if not serving:
             self._declined("The worker reports that it is not serving.")
@@ -192,10 +198,10 @@ class Checkup:
         answered_at = self.worker.answered_at
         return answered_at is not None and answered_at >= when and not self.worker.suspect
 
-    def _failed(self, problem: str) -> None:
+    def _failed(self, problem: str, *, unreachable: bool = False) -> None:
         self._successes = 0
         self._failures += 1
-        self.worker.doubted(problem)
+        self.worker.doubted(problem, unreachable=unreachable)
         if self._failures >= self.schedule.failures:
             self.worker.became_unhealthy(problem)
 
@@ -220,6 +226,8 @@ class Checkup:
         if not await self._passes_inspection():
             self._successes = 0
             return
+        if self.worker.losses != self._losses:
+            return  # lost meanwhile: what it said says nothing about who is there now
         self._failures = 0
         self._successes += 1
         down = self.worker.state is WorkerState.UNHEALTHY

@@ -8,6 +8,8 @@ The best group with anybody in it is offered, and nobody of a worse one:
 3. ready, but the control plane wants no new jobs there;
 4. as the last resort, if the backend allows it: left alone by its breaker;
 5. then: failing its probes.
+
+In no group: a worker whose connection was lost, until it has said again what it serves.
 """
 
 from __future__ import annotations
@@ -88,15 +90,18 @@ def offer(
 
 
 def usable(workers: Iterable[Worker]) -> int:
-    """Return how many of *workers* are ready and wanted by the control plane."""
+    """Return how many of *workers* are ready, reached and wanted by the control plane."""
     return sum(
-        worker.is_ready and worker.endpoint.state is EndpointState.READY for worker in workers
+        worker.is_ready
+        and not worker.is_unreachable
+        and worker.endpoint.state is EndpointState.READY
+        for worker in workers
     )
 
 
 def _group(worker: Worker, ejected: Ejections, now: float) -> int | None:
     """Return the place of *worker*'s group, from 0; None when it may take nothing."""
-    if worker.endpoint.state is EndpointState.UNREADY:
+    if worker.endpoint.state is EndpointState.UNREADY or worker.is_lost:
         return None
     if worker.state is WorkerState.UNHEALTHY and worker.may_still_serve:
         return 4

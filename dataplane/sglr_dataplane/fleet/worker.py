@@ -54,6 +54,7 @@ class Worker:
         self.backend_key = backend_key
         self.endpoint = endpoint
         self.engine = engine
+        engine.on_lost = self.was_lost
         self.model_names = model_names
         self.state = WorkerState.PENDING
         self.in_flight = 0
@@ -63,6 +64,11 @@ class Worker:
         self.facts: EngineFacts | None = None
         self.suspect = False
         """Failed its last probe or dropped a connection: taken only when nothing better is left."""
+        self.is_unreachable = False
+        """Could not be reached when it was last tried: not counted as ready."""
+        self.losses = 0
+        """How often its connection was lost."""
+        self._is_lost = False
         self.problem: str | None = None
         """Why it is not ready, as a sentence for operators; None when it is."""
         self.answered_at: float | None = None
@@ -100,6 +106,14 @@ class Worker:
         return self.state is WorkerState.READY
 
     @property
+    def is_lost(self) -> bool:
+        """True from when its connection was lost until it said again what it serves.
+
+        Then it gets no jobs: another process may have come up in its place, with another model.
+        """
+        return self._is_lost
+
+    @property
     def is_done(self) -> bool:
         """True when it left and its last stream has ended: its engine can be closed."""
         return self.state is WorkerState.LEAVING and self.in_flight == 0
@@ -120,8 +134,10 @@ class Worker:
 
     def reconnect(self, engine: Engine) -> None:
         """Use *engine* for new jobs; the one before is closed when its last stream ends."""
+        self.engine.on_lost = _nobody
         self._retired.append(self.engine)
         self.engine = engine
+        engine.on_lost = self.was_lost
         self.wake()
 
     def engines(self) -> tuple[Engine, ...]:
@@ -171,18 +187,25 @@ class Worker:
 
     def suspected(self) -> None:
         """Avoid it until a probe has cleared it, and have that probe made at once."""
-        self.suspect = True
+        self.suspect = self.is_unreachable = True
         self.wake()
 
-    def doubted(self, problem: str) -> None:
+    def was_lost(self) -> None:
+        """Give it no jobs until a probe has told who is there now; have that probe made at once."""
+        self.losses += 1
+        self._is_lost = True
+        self.suspected()
+
+    def doubted(self, problem: str, *, unreachable: bool = False) -> None:
         """Avoid it because a probe failed with *problem*; it is not given up yet."""
         self.suspect = True
+        self.is_unreachable = self.is_unreachable or unreachable
         self.problem = problem
 
     def became_ready(self, facts: EngineFacts) -> None:
         """Give it jobs from now on; *facts* are what it said just now."""
         self.facts = facts
-        self.suspect = False
+        self.suspect = self.is_unreachable = self._is_lost = False
         self.may_still_serve = True
         if self.state is not WorkerState.LEAVING:
             self.problem = None

@@ -164,6 +164,48 @@ async def test_a_worker_that_is_down_fails_calls_at_once_until_its_backoff_is_ov
             assert channel._failures == 0
 
 
+async def test_a_worker_that_stays_down_is_logged_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first failure, then the 2nd, the 4th, the 8th: each with the worker's address."""
+    caplog.set_level("INFO")
+    gone = Peer()
+    gone.port = a_free_port()
+    options = ChannelOptions(backoff=Backoff(first=0.0, longest=0.0))
+    async with a_channel(gone, options) as channel:
+        for _ in range(9):
+            with pytest.raises(CallError):
+                await say(channel)
+
+    told = [each for each in caplog.records if each.msg == "connecting to a worker failed"]
+    assert [vars(each)["failures"] for each in told] == [1, 2, 4, 8]
+    assert {vars(each)["worker"] for each in told} == {f"127.0.0.1:{gone.port}"}
+
+
+async def test_a_lost_connection_is_told_and_a_closed_channel_is_not() -> None:
+    """Whoever is there next may be another process; our own end is no news."""
+
+    async def hang_up(connection: PeerConnection) -> None:
+        connection.answer(await connection.request(), b"ok")
+        await connection.drain()
+        connection.close()
+
+    lost: list[bool] = []
+    async with h2_peer(hang_up) as peer, a_channel(peer) as channel:
+        channel.on_lost = lambda: lost.append(True)
+        await say(channel)
+        await until(lambda: len(lost) == 1)
+        await say(channel)
+        await until(lambda: len(lost) == 2)
+        lost.clear()
+
+    async with h2_peer(echo) as peer, a_channel(peer) as channel:
+        channel.on_lost = lambda: lost.append(True)
+        await say(channel)
+
+    assert lost == []
+
+
 def test_the_backoff_grows_to_its_longest_within_its_jitter() -> None:
     """0.2 s, then 1.6 times more, at most 2 s, each up to a fifth shorter or longer."""
     backoff = Backoff()

@@ -185,7 +185,7 @@ async def test_a14_without_budget_the_client_hears_of_the_model_and_the_counts()
     assert sum(len(engine.jobs) for engine in engines.values()) == 2
     assert failure.value.code == "no_available_workers"
     assert failure.value.message == (
-        "No worker of model 'qwen' could be reached: 4 known, 4 ready, 2 tried."
+        "No worker of model 'qwen' could be reached: 4 known, 2 ready, 2 tried."
     )
 
 

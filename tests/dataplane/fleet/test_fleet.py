@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from sglr_dataplane.engine.deadlines import Deadlines
+from sglr_dataplane.engine.lean import LeanEngine, lean_engine
 from sglr_dataplane.engine.sglang import SGLangEngine
 from sglr_dataplane.errors import NoAvailableWorkersError, RouterError
 from sglr_dataplane.fleet.dispatch import Dispatcher
@@ -34,12 +35,14 @@ def a_snapshot_of(*workers: SimWorker, version: int = 1, model: str = "m") -> Sn
 
 
 @asynccontextmanager
-async def a_fleet(*workers: SimWorker, model: str = "m") -> AsyncGenerator[Registry]:
-    """Run a fleet of *workers*."""
+async def a_fleet(
+    *workers: SimWorker,
+    model: str = "m",
+    engine: type[SGLangEngine] | Callable[..., LeanEngine] = SGLangEngine,
+) -> AsyncGenerator[Registry]:
+    """Run a fleet of *workers*, called by clients of the kind *engine*."""
     deadlines = Deadlines(connect=0.3, probe=0.3, facts=0.3)
-    registry = Registry(
-        lambda endpoint, _backend: SGLangEngine(endpoint.address, deadlines=deadlines)
-    )
+    registry = Registry(lambda endpoint, _backend: engine(endpoint.address, deadlines=deadlines))
     registry.apply(a_snapshot_of(*workers, model=model))
     task = asyncio.ensure_future(Prober(registry, schedule_of=lambda _: FAST).run())
     try:
@@ -119,6 +122,28 @@ async def test_another_model_in_a_workers_place_is_noticed() -> None:
 
                 assert wrong == ()
                 assert await answer(registry) == (3,)
+
+
+async def test_a_model_that_took_a_workers_place_is_never_asked() -> None:
+    """From the moment the connection is lost no job goes there before its facts were read again."""
+    async with playing(Play(ids=(1,))) as first:
+        port = int(first.address.rpartition(":")[2])
+        async with a_fleet(first, engine=lean_engine) as registry:
+            await until(lambda: registry.count(KEY).ready == 1)
+            before = await answer(registry)
+            await first.crash()
+            await until(lambda: registry.count(KEY).ready == 0)
+            async with playing(Play(ids=(9,)), model="other", port=port) as other:
+                for _ in range(20):
+                    with pytest.raises(NoAvailableWorkersError):
+                        await answer(registry)
+                    await asyncio.sleep(0)
+                asked = other.recorder.received
+            async with playing(Play(ids=(3,)), port=port):
+                await until(lambda: registry.count(KEY).ready == 1)
+                after = await answer(registry)
+
+    assert (before, asked, after) == ((1,), [], (3,))
 
 
 async def test_a_stream_outlives_the_snapshot_that_drops_its_worker() -> None:
