@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _DISCARD_SECONDS: Final = 10.0
 _BODY_SECONDS: Final = 60.0
-"""Without a byte of a body that was begun: what nginx and Apache's default allow at least."""
+"""Without a byte of a body that was begun: what nginx allows."""
 KEEPALIVE: Final = b": keep-alive\n\n"
 _UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii"})
 """Names of it and of its part; RFC 8259 knows no other, but clients and proxies declare them."""
