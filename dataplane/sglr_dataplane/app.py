@@ -166,6 +166,7 @@ class Router:
             self.metrics,
             self.drain,
             self.intake,
+            manifest=self.manifest if self.intake is None else None,
             is_alive=lambda: self.failure is None,
         )
         models = Models(self.registry, self.recipes, created=int(time.time()))

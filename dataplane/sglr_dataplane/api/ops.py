@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from sglr_dataplane.api.drain import Drain
-    from sglr_dataplane.fleet.registry import Registry
+    from sglr_dataplane.fleet.registry import Counts, Registry
+    from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.metrics import RouterMetrics
     from sglr_dataplane.recipe import Recipes
 
 _START_SECONDS: Final = 20.0
 """How long a new router waits for tokenizers and workers before it is ready without: loading takes
 seconds, a worker that does not answer may never."""
+
+_MOST_TOLD: Final = 5
+"""Workers of a backend whose problems /readyz tells: probes read it every few seconds."""
 
 
 class Synced(Protocol):
@@ -34,6 +38,13 @@ class Synced(Protocol):
     def is_synced(self) -> bool:
         """Whether a complete list is in force."""
         ...
+
+
+class Source(Protocol):
+    """A file of backends that may be wrong."""
+
+    problem: str | None
+    """Why its newest edit is not in force, as a sentence; None when it is."""
 
 
 class Ops:
@@ -47,6 +58,7 @@ class Ops:
         drain: Drain,
         intake: Synced | None = None,
         *,
+        manifest: Source | None = None,
         is_alive: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -58,6 +70,7 @@ class Ops:
         """
         self._clock = clock
         self._is_alive = is_alive
+        self._manifest = manifest
         self._synced_at: float | None = None
         self._has_started = False
         self._drain = drain
@@ -81,15 +94,18 @@ class Ops:
         """
         backends = self._facts()
         if self._drain.has_begun:
-            return _json({"status": "draining", "backends": backends}, 503)
+            return self._standing("draining", backends, 503)
         if self._intake is not None:
             ready = self._intake.is_synced and self._is_started(backends)
         else:
             ready = any(facts["ready"] for facts in backends.values())
-        return _json(
-            {"status": "ready" if ready else "not ready", "backends": backends},
-            200 if ready else 503,
-        )
+        if ready:
+            return self._standing("ready", backends, 200)
+        return self._standing("not ready", backends, 503)
+
+    def _standing(self, word: str, backends: dict[str, dict[str, Any]], status: int) -> Response:
+        problem = self._manifest.problem if self._manifest is not None else None
+        return _json({"status": word, "manifest_problem": problem, "backends": backends}, status)
 
     def _is_started(self, backends: dict[str, dict[str, Any]]) -> bool:
         """Return whether a router with a list can serve, or has waited long enough.
@@ -125,10 +141,27 @@ class Ops:
                 "ready": counts.ready > 0 and self._recipes.get(key) is not None,
                 "known_workers": counts.known,
                 "ready_workers": counts.ready,
-                "problem": self._recipes.problem(key),
+                "problem": self._problem(key, counts),
             }
             for key, counts in self._registry.counts().items()
         }
+
+    def _problem(self, key: str, counts: Counts) -> str | None:
+        """Return what keeps *key* from serving as it is meant to, with addresses; None if nothing."""
+        problem = self._recipes.problem(key)
+        found = [problem] if problem is not None else []
+        if not counts.ready:
+            workers = self._registry.workers(key)
+            found += [f"{each.id}: {_problem_of(each)}" for each in workers[:_MOST_TOLD]]
+            if len(workers) > _MOST_TOLD:
+                found.append(f"and {len(workers) - _MOST_TOLD} more workers")
+        return "; ".join(found) or None
+
+
+def _problem_of(worker: Worker) -> str:
+    if worker.problem is not None:
+        return worker.problem.removesuffix(".")
+    return "its connection was lost" if worker.is_lost else "it has not answered a probe yet"
 
 
 def _json(content: object, status: int = 200) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.ops import Ops
 from sglr_dataplane.config import DrainSettings
 from sglr_dataplane.metrics import RouterMetrics
+from support.router import eventually, manifest, running_router
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Situation:
         backend = SimpleNamespace(spec=SimpleNamespace(model=SimpleNamespace(name="m")))
         registry = SimpleNamespace(
             backend=lambda _key: backend,
+            workers=lambda _key: (),
             counts=lambda: {"a/b": SimpleNamespace(known=self.known, ready=self.ready)},
         )
         intake = cast("Any", self)
@@ -112,3 +115,26 @@ async def test_a_router_that_was_ready_stays_so_when_its_workers_go() -> None:
 async def test_a_router_that_serves_with_the_last_good_tokenizer_is_ready() -> None:
     """The problem is told, and takes nobody's service away."""
     assert await Situation(problem="a typo", old_recipe=True).status() == 200
+
+
+async def test_readyz_tells_operators_what_is_wrong_and_clients_no_address(tmp_path: Path) -> None:
+    """Each worker's own problem, and the manifest's; a chat is told of the counts alone."""
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    async with running_router(tmp_path, manifest("127.0.0.1:1"), ready=False) as router:
+
+        async def told(field: str, text: str) -> bool:
+            body = (await router.http.get("/readyz")).json()
+            found = body.get(field) or body["backends"]["default/backend"].get(field)
+            return text in (found or "")
+
+        await eventually(
+            lambda: told("problem", "static/127.0.0.1:1: The worker cannot be reached")
+        )
+        sound = (await router.http.get("/readyz")).json()["manifest_problem"]
+        router.manifest.write_text("# nothing")
+        await eventually(lambda: told("manifest_problem", "holds no SGLangBackend"))
+        answer = await router.http.post("/v1/chat/completions", json=chat)
+
+    assert sound is None
+    assert answer.status_code == 503
+    assert "127.0.0.1" not in answer.text

@@ -71,4 +71,5 @@ async def test_workers_that_offer_none_leave_their_backend_without(tmp_path: Pat
 
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "tokenizer_unavailable"
-    assert facts["problem"] == "no worker has sent its tokenizer yet"
+    assert facts["problem"].startswith("no worker has sent its tokenizer yet; static/127.0.0.1:")
+    assert "does not offer its tokenizer; name one in spec.tokenizer" in facts["problem"]
