@@ -324,54 +324,6 @@ async def test_a_dropped_connection_has_the_worker_probed_at_once() -> None:
         assert engine.probes == 2
 
 
-async def test_a_worker_that_cannot_be_reached_is_not_counted_as_ready() -> None:
-    """One that is late is: it may be busy. It stays ready, and the last resort, either way."""
-    counted: dict[str, int] = {}
-    for name, failure in (("down", DOWN), ("late", LATE)):
-        registry = a_registry({"w1": ScriptedEngine(health=[True, failure])}, ready=False)
-        (worker,) = registry.workers()
-        await run(Checkup(worker, SCHEDULE, FakeClock()), 2)
-        counted[name] = registry.count(KEY).ready
-        assert registry.candidates(KEY) == (worker,)
-
-    assert counted == {"down": 0, "late": 1}
-
-
-async def test_a_worker_whose_connection_is_lost_gets_no_jobs_until_its_facts_are_known() -> None:
-    """Another model may have come up in its place; probes follow soon."""
-    engine = ScriptedEngine()
-    registry = a_registry({"w1": engine}, ready=False)
-    (worker,) = registry.workers()
-    checkup = Checkup(worker, SCHEDULE, FakeClock())
-    await checkup.run()
-    engine.on_lost()
-    lost = (registry.candidates(KEY), registry.count(KEY).ready, checkup.delay < 5)
-    await checkup.run()
-
-    assert lost == ((), 0, True)
-    assert registry.candidates(KEY) == (worker,)
-    assert engine.asked == 2
-
-
-async def test_a_connection_that_is_lost_during_a_probe_is_looked_at_again() -> None:
-    """What was said before says nothing about who is there now."""
-    engine = ScriptedEngine()
-    registry = a_registry({"w1": engine}, ready=False)
-    (worker,) = registry.workers()
-
-    async def lose(_worker: Worker, _again: bool) -> str | None:
-        if engine.probes == 1:
-            engine.on_lost()
-        return None
-
-    checkup = Checkup(worker, SCHEDULE, FakeClock(), lose)
-    await checkup.run()
-    first = worker.state
-    await checkup.run()
-
-    assert (first, worker.state) == (WorkerState.PENDING, WorkerState.READY)
-
-
 async def test_a_worker_that_left_is_closed_after_its_last_stream() -> None:
     """The connection stays while a stream runs, then it is closed and the worker forgotten."""
     engine = ScriptedEngine()
