@@ -41,19 +41,16 @@ class LeanEngine:
     def __init__(self, channel: Channel, *, deadlines: Deadlines | None = None) -> None:
         """Call the worker over *channel*, which is closed with the engine."""
         self.channel = channel
+        self.on_lost: Callable[[], None] = _unheard
+        """Called when the last connection is lost, not when the engine is closed."""
+        channel.on_lost = self._tell
         self._deadlines = deadlines or Deadlines()
 
     def __repr__(self) -> str:
         return f"<LeanEngine {self.channel!r}>"
 
-    @property
-    def on_lost(self) -> Callable[[], None]:
-        """Called when the last connection is lost, not when the engine is closed."""
-        return self.channel.on_lost
-
-    @on_lost.setter
-    def on_lost(self, call: Callable[[], None]) -> None:
-        self.channel.on_lost = call
+    def _tell(self) -> None:
+        self.on_lost()  # as it is by then
 
     def generate(self, job: Job) -> LeanStream:
         """Start *job*; nothing is sent before the first ``__anext__`` or ``start``."""
@@ -181,3 +178,7 @@ def lean_engine(
         metadata=metadata,
     )
     return LeanEngine(channel, deadlines=limits)
+
+
+def _unheard() -> None:
+    """Be the listener when there is none."""

@@ -153,7 +153,7 @@ class Checkup:
         self._failures = 0
         self._successes = 0
         self._attempts = 0
-        self._losses = 0
+        self._losses: int = 0
         """Of its connection, as of the newest probe's start."""
         self._facts_at: float | None = None
         """When its facts were asked for; None when they are no longer to be trusted."""
@@ -174,7 +174,7 @@ class Checkup:
     async def run(self) -> None:
         """Ask once for health, then for facts if they are due, and change the worker's state."""
         self._attempts += 1
-        losses = self.worker.losses
+        losses: int = self.worker.losses
         if losses != self._losses:
             self._losses, self._attempts = losses, 1
         if self.worker.suspect:

@@ -66,7 +66,7 @@ class Worker:
         """Failed its last probe or dropped a connection: taken only when nothing better is left."""
         self.is_unreachable = False
         """Could not be reached when it was last tried: not counted as ready."""
-        self.losses = 0
+        self.losses: int = 0
         """How often its connection was lost."""
         self._is_lost = False
         self.problem: str | None = None
