@@ -134,7 +134,9 @@ class Walk:
             model=asked.model or recipe.model,
             input_ids=prompt.ids,
             sampling=sampling,
-            stream=asked.stream,
+            # The worker always streams, so that its first token, its pauses and its end are watched,
+            # and another worker can be tried in time, whichever way the client wants its answer.
+            stream=True,
             require_reasoning=sampling.constraint is not None and thinks(asked, recipe, prompt),
             logprobs=_logprobs(asked.logprobs, vocab_size),
         )

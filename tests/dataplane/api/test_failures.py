@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from sglr_dataplane.sim.script import CompleteStyle, Incident, Play, Script, Status
+from sglr_dataplane.sim.script import CompleteStyle, Incident, Play, Rule, Script, Status
 from support.router import RunningRouter, a_worker, eventually, manifest, running_router
 from support.sim import sim_worker
 
@@ -156,6 +156,38 @@ async def test_failures_before_the_first_token_have_a_real_status(
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["error"]["code"] == error_code
     assert ("retry-after" in answer.headers) == (status == 503)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_worker_that_never_begins_is_given_up_in_time(tmp_path: Path, stream: bool) -> None:
+    """Streaming or not, a first token that does not come is a 504 after its own deadline."""
+    async with (
+        a_worker(Play(text="late", first_delay="60s")) as worker,
+        running_router(
+            tmp_path, manifest(worker.address) + "  timeouts: {firstToken: 300ms}\n"
+        ) as router,
+    ):
+        answer = await post(router, stream=stream)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "request_timeout")
+    assert "a first token within 0.3 s" in answer.json()["error"]["message"]
+
+
+async def test_choices_in_one_piece_are_told_apart_when_they_come_mixed(tmp_path: Path) -> None:
+    """n=2 without streaming: the worker's chunks come interleaved, each lands in its choice."""
+    plays = tuple(Play(text=text, delay="5ms") for text in ("one two three", "four five six"))
+    async with (
+        sim_worker(Script(rules=(Rule(play=plays),)), model_name="m") as worker,
+        running_router(tmp_path, manifest(worker.address)) as router,
+    ):
+        answer = await post(router, n=2)
+
+    assert [request.stream for request in worker.requests] == [True]
+    assert [choice["message"]["content"] for choice in answer.json()["choices"]] == [
+        "one two three",
+        "four five six",
+    ]
+    assert answer.json()["usage"]["completion_tokens"] > 0
 
 
 async def test_a14_no_worker_is_a_503_that_says_so(tmp_path: Path) -> None:
