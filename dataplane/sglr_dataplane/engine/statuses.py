@@ -72,12 +72,19 @@ _NEVER_SENT: Final = re.compile(
 _OVERSIZED: Final = re.compile(r"message larger than max", re.IGNORECASE)
 _SHUTTING_DOWN: Final = re.compile(r"server shutting down", re.IGNORECASE)
 
-# A target with its scheme, host:port, an IPv4 address, an IPv6 address.
+# What names a machine or a place on it, wherever it stands: a target with its scheme, a host with
+# its port, a name inside the cluster, an IPv4 or IPv6 address, the path of a file.
+_HOST: Final = r"(?=[\w.-]*[a-z])[a-z0-9_](?:[\w-]|\.(?=\w))*"
 _ADDRESS: Final = re.compile(
-    r"^(?:ipv4|ipv6|unix|dns|tcp|https?|grpcs?):"
-    r"|^[a-z0-9][\w.-]*:\d{2,5}(?:$|/)"
-    r"|\d{1,3}(?:\.\d{1,3}){3}"
-    r"|(?:[0-9a-f]{1,4}:){4,}[0-9a-f]{0,4}|(?:[0-9a-f]{0,4}:)+:[0-9a-f]*",
+    r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>()\[\]{},;]*"
+    r"|\b(?:ipv4|ipv6|unix|dns|tcp|https?|grpcs?):[^\s\"'<>(){},;]+"
+    rf"|\b{_HOST}:\d{{2,5}}\b"
+    r"|\b(?:[\w-]+\.)+(?:svc|local|internal|localdomain|cluster)\b(?:\.[\w-]+)*"
+    r"|\b\d{1,3}(?:\.\d{1,3}){3}\b(?::\d+)?"
+    r"|(?<![\w:])(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}(?![\w:])"
+    r"|(?<![\w:])(?=[0-9a-f:]*[0-9a-f])(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4})*)?::(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4})*)?"
+    r"(?:%\w+)?(?![\w:])"
+    r"|(?<![\w/.<])~?/(?:[\w.@+~-]+/)+[\w.@+~-]*|\b[a-z]:\\[^\s\"']+",
     re.IGNORECASE,
 )
 _LONGEST_SENTENCE: Final = 500
@@ -159,16 +166,11 @@ def _without_addresses(details: str) -> str:
     lines = details.strip().splitlines()
     if not lines or lines[0].startswith("Traceback"):
         return ""
-    words = (_word_without_address(word) for word in lines[0].split())
-    sentence = " ".join(words)
-    if len(sentence) > _LONGEST_SENTENCE:
-        return sentence[:_LONGEST_SENTENCE].rstrip() + " …"
-    return sentence
-
-
-def _word_without_address(word: str) -> str:
-    bare = word.strip("()<>,;'\".")
-    return "(address)" if _ADDRESS.search(bare) else word
+    line = lines[0]
+    if len(line) > _LONGEST_SENTENCE:
+        # At a blank, lest half an address is left; and first, for the search takes squared time.
+        line = line[:_LONGEST_SENTENCE].rpartition(" ")[0] + " …"
+    return " ".join(_ADDRESS.sub("(address)", line).split())
 
 
 _MEANINGS: Final[dict[int, Callable[[str], RouterError]]] = {

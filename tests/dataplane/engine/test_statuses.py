@@ -85,6 +85,47 @@ def test_no_status_tells_an_address(code: int, secret: str) -> None:
     assert "2001" not in error.message
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("at worker-0.sgl.svc.cluster.local and", "at (address) and"),
+        ("at worker-0.sgl.svc, then", "at (address), then"),
+        ("on node.local.", "on (address)."),
+        ("[worker-0:30000] no", "[(address)] no"),
+        ("url=http://w-0.svc:3000/x no", "url=(address) no"),
+        ("target=ipv4:10.1.2.3:30000;", "target=(address);"),
+        ("peer=10.1.2.3:30000", "peer=(address)"),
+        ("host='10.1.2.3'", "host='(address)'"),
+        ("from [fd00::1]:30000", "from [(address)]:30000"),
+        ("ip=2001:db8:0:1:2:3:4:5", "ip=(address)"),
+        ("ip=::1", "ip=(address)"),
+        ('File "/usr/lib/python3/foo.py" line 3', 'File "(address)" line 3'),
+        ("path=/root/.cache/model", "path=(address)"),
+        ("(/models/qwen/config.json)", "((address))"),
+    ],
+)
+def test_addresses_and_paths_are_left_out_wherever_they_stand(said: str, told: str) -> None:
+    """In brackets, quotes and key=value too, and the rest of the sentence stays."""
+    error = statuses.error_from_status(3, f"bad {said}")
+
+    assert error.message == f"The worker refused the request: bad {told}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Input 12 of 30: temperature must be in [0, 2], got 2.5",
+        "regex: unbalanced ( at 3, and/or a wrong x::y",
+        "line 3 column 14: unexpected 'x' in root ::= a | b",
+        "the token </think> or <tool_call/> is not allowed; v1.2.3 only",
+        "ratio 1/2, time 12:30",
+    ],
+)
+def test_what_names_no_machine_is_told_as_it_is(said: str) -> None:
+    """Times, ratios, versions, tags and grammars are no addresses."""
+    assert statuses.error_from_status(5, said).message.endswith(said)
+
+
 def test_a_refusal_says_what_the_worker_says() -> None:
     """The client learns why its request is wrong, in the worker's own words."""
     error = statuses.error_from_status(3, "Failed to compile regex: unbalanced ( at 3")
@@ -98,7 +139,7 @@ def test_a_traceback_is_not_passed_on() -> None:
     """Of several lines the first is told, of a traceback nothing, and never a page of text."""
     lines = statuses.error_from_status(3, "bad stop\nTraceback (most recent call last)")
     traceback = statuses.error_from_status(3, "Traceback (most recent call last):\n  File x")
-    page = statuses.error_from_status(3, "x" * 10_000)
+    page = statuses.error_from_status(3, "x.y-" * 25_000 + " 10.1.2.3" * 100)
 
     assert "Traceback" not in lines.message
     assert "File" not in traceback.message
