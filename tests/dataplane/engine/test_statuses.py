@@ -100,7 +100,7 @@ def test_no_status_tells_an_address(code: int, secret: str) -> None:
         ("ip=2001:db8:0:1:2:3:4:5", "ip=(address)"),
         ("ip=::1", "ip=(address)"),
         ('File "/usr/lib/python3/foo.py" line 3', 'File "(address)" line 3'),
-        ("path=/root/.cache/model", "path=(address)"),
+        ("path=/home/user/.cache/model", "path=(address)"),
         ("(/models/qwen/config.json)", "((address))"),
     ],
 )
