@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, processors
 
@@ -142,7 +142,11 @@ def test_segments_without_control_tokens_are_encoded_as_one_text(
     segments: list[tuple[str, bool]],
 ) -> None:
     """So an ordinary prompt has the ids the engine itself would give it."""
-    assert DEMO.encode_segments(segments) == DEMO.encode("".join(text for text, _ in segments))
+    text = "".join(text for text, _ in segments)
+    # Hypothesis also draws strings that stand in the code under test, such as "<think>".
+    assume(not any(token in text for token in DEMO.vocabulary.added.values()))
+
+    assert DEMO.encode_segments(segments) == DEMO.encode(text)
 
 
 def test_a27_a_prompt_of_its_own_gets_exactly_one_bos(tmp_path: Path) -> None:
