@@ -6,7 +6,12 @@ import asyncio
 import warnings
 from typing import TYPE_CHECKING, Self
 
-from sglr_dataplane.errors import DeadlineExceededError, RouterError, TruncatedStreamError
+from sglr_dataplane.errors import (
+    DeadlineExceededError,
+    RouterError,
+    TruncatedStreamError,
+    WorkerLostError,
+)
 from sglr_dataplane.fleet.breaker import Outcome
 
 if TYPE_CHECKING:
@@ -67,18 +72,21 @@ class Stream:
         """Wait for the first chunk and keep it; close the stream whatever this raises.
 
         Raises:
-            RouterError: It did not come; another worker may be tried.
+            RouterError: It did not come, or the worker was declared down before it did; another
+                worker may be tried.
         """
         left = max(self._ends_at - self._clock(), 0.0)
+        fall = _Fall()
         try:
-            async with asyncio.timeout(left):
-                self._first = await anext(self._chunks)
+            async with asyncio.timeout(left) as fall.limit:
+                with self.worker.telling(fall.happened):
+                    self._first = await anext(self._chunks)
         except StopAsyncIteration:
             raise self._failed(
                 TruncatedStreamError("The worker ended the stream before it sent anything.")
             ) from None
         except TimeoutError as cause:
-            raise self._failed(_over()) from cause
+            raise self._failed(_down() if fall.has_happened else _over()) from cause
         except RouterError as failure:
             raise self._failed(failure) from failure.__cause__
         self._lease.answered()
@@ -121,6 +129,27 @@ class Stream:
     def _failed(self, failure: RouterError) -> RouterError:
         self._lease.fail(failure)
         return failure
+
+
+class _Fall:
+    """The end of a wait because the worker was declared down."""
+
+    def __init__(self) -> None:
+        """Not have happened."""
+        self.limit: asyncio.Timeout
+        """The wait, once it has begun."""
+        self.has_happened = False
+
+    def happened(self) -> None:
+        """End the wait now, unless it is ending already."""
+        if not self.limit.expired():
+            self.has_happened = True
+            self.limit.reschedule(asyncio.get_running_loop().time())
+
+
+def _down() -> WorkerLostError:
+    # Lost, not unreachable: the job may be what froze the worker.
+    return WorkerLostError("The worker went silent before it sent anything.")
 
 
 def _over() -> DeadlineExceededError:

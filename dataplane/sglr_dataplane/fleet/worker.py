@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +11,7 @@ from sglr_dataplane.engine import Engine
 from sglr_dataplane.fleet.breaker import Breaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from sglr_dataplane.engine import EngineFacts
     from sglr_proto.snapshot import Endpoint
@@ -85,6 +86,7 @@ class Worker:
         """Called when it becomes ready: somebody may be waiting for it."""
         self.wake: Callable[[], None] = _nobody
         """Called when the one who tends this worker should look at it at once."""
+        self._on_down: set[Callable[[], None]] = set()
 
     def __repr__(self) -> str:
         suspect = " suspect" if self.suspect else ""
@@ -171,6 +173,15 @@ class Worker:
         """Note that it answered a job at *now*: a sign of life as good as a probe."""
         self.answered_at = now
 
+    @contextmanager
+    def telling(self, of_its_fall: Callable[[], None]) -> Generator[None]:
+        """Call *of_its_fall* when probes declare it down within the block."""
+        self._on_down.add(of_its_fall)
+        try:
+            yield
+        finally:
+            self._on_down.discard(of_its_fall)
+
     def took(self, seconds: float) -> None:
         """Note how long a job waited for its first chunk."""
         before = self.first_token_seconds
@@ -215,10 +226,15 @@ class Worker:
                 self.on_ready()
 
     def became_unhealthy(self, problem: str) -> None:
-        """Give it no jobs until it is ready again; a worker that never was stays pending."""
+        """Give it no jobs until it is ready again; a worker that never was stays pending.
+
+        Jobs that wait there for a first chunk are told, for they can still go elsewhere.
+        """
         self.problem = problem
         if self.state is WorkerState.READY:
             self.state = WorkerState.UNHEALTHY
+            for tell in tuple(self._on_down):
+                tell()
 
     def refused(self, problem: str) -> None:
         """Give it no jobs, not even as the last resort: it says itself that they are not for it."""
