@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sglr_dataplane.api.routes import NOT_SERVED
-from sglr_dataplane.api.schema import adapted_fields, fields, native_fields
+from sglr_dataplane.api.schema import adapted_fields, fields, native_fields, parsing
 from sglr_dataplane.api.schema.embeddings import EMBEDDING_FIELDS
 from sglr_dataplane.api.schema.fields import Field
 
@@ -25,6 +25,8 @@ TABLES: Mapping[str, Mapping[str, Field]] = {
     "embeddings": EMBEDDING_FIELDS,
     "tokenize": native_fields.TOKENIZE_FIELDS,
     "detokenize": native_fields.DETOKENIZE_FIELDS,
+    "parse calls": parsing.CALLS_FIELDS,
+    "parse thoughts": parsing.THOUGHTS_FIELDS,
 }
 _MARKED = re.compile(r"(<!-- table: (?P<name>[^>]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 _FATES = {"honoured": "honoured", "no effect": "accepted, no effect", "refused": "400"}

@@ -22,6 +22,12 @@ from sglr_dataplane.api.schema.native_fields import (
     NATIVE_FIELDS,
     TOKENIZE_FIELDS,
 )
+from sglr_dataplane.api.schema.parsing import (
+    CALLS_FIELDS,
+    THOUGHTS_FIELDS,
+    CallsBody,
+    ThoughtsBody,
+)
 from sglr_dataplane.api.schema.responses import ResponsesBody
 from sglr_dataplane.api.tokenization import DetokenizeBody, TokenizeBody
 from sglr_proto import __version__
@@ -129,6 +135,23 @@ _ANSWERS: Final[Mapping[str, Schema]] = {
          "max_model_len": {"type": ["integer", "null"]}}
     ),
     "/v1/detokenize": _object({"text": {"type": ["string", "array"]}}),
+    "/parse_function_call": _object(
+        {"normal_text": _STRING,
+         "calls": _array(
+             _object({"tool_index": _NUMBER, "name": _STRING, "parameters": _STRING})
+         )}
+    ),
+    "/parse/function_call": _object(
+        {"remaining_text": _STRING,
+         "tool_calls": _array(
+             _object({"function": _object({"name": _STRING, "arguments": _STRING})})
+         ),
+         "success": {"const": True}}
+    ),
+    "/separate_reasoning": _object({"reasoning_text": _STRING, "text": _STRING}),
+    "/parse/reasoning": _object(
+        {"normal_text": _STRING, "reasoning_text": _STRING, "success": {"const": True}}
+    ),
 }  # fmt: skip
 
 _BODIES: Final[Mapping[str, tuple[type[msgspec.Struct], Mapping[str, Field]]]] = {
@@ -141,6 +164,10 @@ _BODIES: Final[Mapping[str, tuple[type[msgspec.Struct], Mapping[str, Field]]]] =
     "/v1/embeddings": (EmbeddingBody, EMBEDDING_FIELDS),
     "/v1/tokenize": (TokenizeBody, TOKENIZE_FIELDS),
     "/v1/detokenize": (DetokenizeBody, DETOKENIZE_FIELDS),
+    "/parse_function_call": (CallsBody, CALLS_FIELDS),
+    "/parse/function_call": (CallsBody, CALLS_FIELDS),
+    "/separate_reasoning": (ThoughtsBody, THOUGHTS_FIELDS),
+    "/parse/reasoning": (ThoughtsBody, THOUGHTS_FIELDS),
 }
 _STREAMED: Final = frozenset(
     {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/generate"}

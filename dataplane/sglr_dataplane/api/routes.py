@@ -14,6 +14,14 @@ from sglr_dataplane.api.dialects.messages import MessagesDialect
 from sglr_dataplane.api.dialects.native import NativeDialect
 from sglr_dataplane.api.dialects.responses import ResponsesDialect
 from sglr_dataplane.api.embeddings import Embeddings
+from sglr_dataplane.api.parse import (
+    ParseCalls,
+    ParseThoughts,
+    calls_as_sglang,
+    calls_as_smg,
+    thoughts_as_sglang,
+    thoughts_as_smg,
+)
 from sglr_dataplane.api.tokenization import Detokenize, Tokenize
 from sglr_dataplane.errors import NotServedError
 
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from sglr_dataplane.api.dialect import Dialect
-    from sglr_dataplane.config import RouterConfig
+    from sglr_dataplane.config import Limits, RouterConfig
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.metrics import RouterMetrics
@@ -92,7 +100,20 @@ def inference_routes(
         Route("/tokenize", tokenize, methods=["POST"]),
         Route("/v1/detokenize", detokenize, methods=["POST"]),
         Route("/detokenize", detokenize, methods=["POST"]),
+        *_parse_routes(recipes, config.limits),
         *(Route(path, _not_served, methods=["POST"]) for path in NOT_SERVED),
+    ]
+
+
+def _parse_routes(recipes: Recipes, limits: Limits) -> list[Route]:
+    return [
+        Route(path, endpoint, methods=["POST"])
+        for path, endpoint in (
+            ("/parse_function_call", ParseCalls(recipes, limits, calls_as_sglang)),
+            ("/parse/function_call", ParseCalls(recipes, limits, calls_as_smg)),
+            ("/separate_reasoning", ParseThoughts(recipes, limits, thoughts_as_sglang)),
+            ("/parse/reasoning", ParseThoughts(recipes, limits, thoughts_as_smg)),
+        )
     ]
 
 

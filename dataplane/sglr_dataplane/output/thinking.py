@@ -33,6 +33,19 @@ def reasoning_start(
     return "inside" if opened > closed else "off"
 
 
+def start_without_prompt(text: str, reasoning_format: ReasoningFormat) -> Start:
+    """Return where *text*, a whole answer to a prompt that nobody knows, begins.
+
+    A closing marker with no opening one before it closes what the prompt must have opened.
+    """
+    if reasoning_format.always:
+        return "inside"
+    if reasoning_format.channels is not None:
+        return "outside"
+    opened, closed = _first(reasoning_format.opens, text), _first(reasoning_format.closes, text)
+    return "inside" if closed < opened else "outside"
+
+
 def _at_the_end(prompt_text: str, reasoning_format: ReasoningFormat) -> Start:
     tail = prompt_text.rstrip()
     if tail.endswith(tuple(marker.rstrip() for marker in reasoning_format.opens)):
@@ -45,3 +58,9 @@ def _at_the_end(prompt_text: str, reasoning_format: ReasoningFormat) -> Start:
 def _last(markers: tuple[str, ...], text: str) -> int:
     """Return where the last of *markers* in *text* begins; -1 when none is there."""
     return max((text.rfind(marker) for marker in markers), default=-1)
+
+
+def _first(markers: tuple[str, ...], text: str) -> int:
+    """Return where the first of *markers* in *text* begins; the text's length when none is there."""
+    found = (text.find(marker) for marker in markers)
+    return min((at for at in found if at >= 0), default=len(text))

@@ -70,6 +70,8 @@ class BodyReader(Generic[Body]):
             raise refusals.invalid(path, "a NUL character (\\u0000) cannot be part of a request")
 
     def _refuse_unserved(self, sent: Body) -> None:
+        if not self._refused:
+            return
         values = self._values(sent)
         if values == self._nothing:
             return
