@@ -255,7 +255,7 @@ def translated(failure: CallError) -> RouterError:
     logger.debug("call failed", extra={"status": name_of(failure.code)})
     if not failure.sent and failure.code == UNAVAILABLE:
         return WorkerUnavailableError("The worker cannot be reached.")
-    return error_from_status(failure.code, failure.details)
+    return error_from_status(failure.code, failure.details, failure.trailers)
 
 
 def _parse(message: bytes) -> scheduler_pb2.GenerateResponse:

@@ -292,7 +292,7 @@ def _translated(failure: aio.AioRpcError) -> RouterError:
     details = failure.details() or ""
     # Never the details: a worker may echo headers and prompts in them.
     logger.debug("call failed", extra={"status": name_of(code)})
-    return error_from_status(code, details)
+    return error_from_status(code, details, failure.trailing_metadata() or ())
 
 
 def _channel_options(connect: float, keepalive: float) -> list[tuple[str, int]]:

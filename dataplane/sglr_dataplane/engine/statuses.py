@@ -7,8 +7,9 @@ that is too long or a grammar that does not compile.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sglr_dataplane.errors import (
@@ -33,6 +34,10 @@ FAILED_PRECONDITION: Final = 9
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
+
+_PAUSES: Final = {"retry-after-ms": 1000, "grpc-retry-pushback-ms": 1000, "retry-after": 1}
+"""Fields by which a worker asks for a pause, and how many of their units are a second. The second is
+gRPC's own (gRFC A6): negative forbids to ask that server again, which nobody does anyway."""
 
 _NAMES: Final = (
     "OK",
@@ -95,12 +100,16 @@ def name_of(code: int) -> str:
     return _NAMES[code] if 0 <= code < len(_NAMES) else f"status {code}"
 
 
-def error_from_status(code: int, details: str) -> RouterError:
+def error_from_status(
+    code: int, details: str, trailers: Iterable[tuple[str | bytes, str | bytes]] = ()
+) -> RouterError:
     """Return the error that a call's status other than OK is.
 
     Args:
         code: The gRPC status code.
         details: The status message, by the worker or by the transport.
+        trailers: The call's last fields, names in lower case: a busy worker may say there how
+            long it wants to be left alone.
 
     Returns:
         WorkerBusyError for back-pressure, WorkerRefusedError or one of its siblings when the job
@@ -108,9 +117,34 @@ def error_from_status(code: int, details: str) -> RouterError:
         the connection went away under it, DeadlineExceededError, else WorkerError.
     """
     meaning = _MEANINGS.get(code)
-    if meaning is not None:
-        return meaning(details)
-    return WorkerError(f"The worker answered with an error ({name_of(code)}).")
+    if meaning is None:
+        return WorkerError(f"The worker answered with an error ({name_of(code)}).")
+    error = meaning(details)
+    if isinstance(error, WorkerBusyError):
+        error.pause = asked_pause(trailers)
+    return error
+
+
+def asked_pause(fields: Iterable[tuple[str | bytes, str | bytes]]) -> float | None:
+    """Return for how many seconds *fields* ask to be left alone; None when they do not say.
+
+    Args:
+        fields: Headers or trailers, names in lower case. The sharpest name wins; a value that is
+            no positive number, such as a date, says nothing: a worker's clock is not ours.
+    """
+    found = {_text(name): _text(value) for name, value in fields if _text(name) in _PAUSES}
+    for name, units in _PAUSES.items():
+        try:
+            seconds = float(found.get(name, "")) / units
+        except ValueError:
+            continue
+        if math.isfinite(seconds) and seconds > 0:
+            return seconds
+    return None
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
 
 
 def _unavailable(details: str) -> RouterError:

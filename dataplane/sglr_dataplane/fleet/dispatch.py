@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from dataclasses import dataclass, field
@@ -190,7 +191,11 @@ class Dispatcher:
         model, tried = attempts.job.model, len(attempts.tried)
         known = self._known(attempts.pool.backend.key)
         if isinstance(last, WorkerBusyError):
-            return WorkerBusyError(f"Workers of model {model!r} are busy: {known}, {tried} tried.")
+            longest = attempts.pool.settings.retry.longest_pause
+            return WorkerBusyError(
+                f"Workers of model {model!r} are busy: {known}, {tried} tried.",
+                retry_after=max(1, math.ceil(min(last.pause or 0.0, longest))),
+            )
         if isinstance(last, WorkerUnavailableError):
             what = "stayed up" if isinstance(last, WorkerLostError) else "could be reached"
             return NoAvailableWorkersError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 
 import pytest
@@ -11,7 +12,7 @@ from sglr_dataplane.engine import Engine
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.lean import lean_engine
 from sglr_dataplane.engine.sglang import SGLangEngine
-from sglr_dataplane.errors import RouterError, WorkerUnavailableError
+from sglr_dataplane.errors import RouterError, WorkerBusyError, WorkerUnavailableError
 from sglr_dataplane.job import Chunk, Constraint, Job, Sampling, new_job_id
 from sglr_dataplane.sim.script import (
     CompleteStyle,
@@ -358,3 +359,23 @@ async def test_an_address_can_be_ipv6() -> None:
     engine = lean_engine("[::1]:30000")
 
     assert (engine.channel.host, engine.channel.port) == ("::1", 30_000)
+
+
+@pytest.mark.parametrize("kind", [lean_engine, SGLangEngine])
+async def test_a_full_worker_says_how_long_it_wants_to_be_left_alone(
+    kind: Callable[[str], Engine],
+) -> None:
+    """In its trailers; both clients read it."""
+    full = Status(
+        code="UNAVAILABLE", message="The request queue is full.", trailers={"retry-after-ms": "700"}
+    )
+    script = Script(rpcs={"Generate": RpcFault(status=full)})
+    async with (
+        SimWorker(None, script) as worker,
+        aclosing(kind(worker.address)) as engine,
+        aclosing(engine.generate(a_job())) as stream,
+    ):
+        with pytest.raises(WorkerBusyError) as failure:
+            await anext(aiter(stream))
+
+    assert failure.value.pause == 0.7

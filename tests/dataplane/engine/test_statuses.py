@@ -61,6 +61,30 @@ def test_each_status_has_its_meaning(
 
 
 @pytest.mark.parametrize(
+    ("trailers", "pause"),
+    [
+        ((("retry-after", "3"),), 3.0),
+        (((b"retry-after", b"0.25"),), 0.25),
+        ((("retry-after", "3"), ("retry-after-ms", "700")), 0.7),
+        (((b"grpc-retry-pushback-ms", b"1500"),), 1.5),
+        ((("grpc-retry-pushback-ms", "-1"), ("retry-after", "2")), 2.0),
+        ((("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT"),), None),
+        ((("retry-after", "inf"),), None),
+        ((("retry-after", "0"),), None),
+        ((), None),
+    ],
+)
+def test_a_busy_worker_says_for_how_long(
+    trailers: tuple[tuple[str | bytes, str | bytes], ...], pause: float | None
+) -> None:
+    """By any of three names, in seconds; what is no positive number says nothing."""
+    error = statuses.error_from_status(8, "no room", trailers)
+
+    assert isinstance(error, WorkerBusyError)
+    assert error.pause == pause
+
+
+@pytest.mark.parametrize(
     "secret",
     [
         "ipv4:10.1.2.3:30000",

@@ -238,6 +238,19 @@ async def test_a_full_worker_that_asks_for_a_pause_has_it_up_to_the_cap() -> Non
     assert len(engines["w1"].jobs) == 2
 
 
+async def test_a_client_is_told_the_pause_that_the_workers_ask_for() -> None:
+    """Rounded up to whole seconds, up to the same cap."""
+    told: list[int | None] = []
+    for pause in (None, 2.2, 3600):
+        busy = WorkerBusyError("The worker's queue is full.", pause=pause)
+        registry = a_registry({"w1": ScriptedEngine([busy])})
+        with pytest.raises(WorkerBusyError) as failure:
+            await a_dispatcher(registry).dispatch(KEY, a_job())
+        told.append(failure.value.retry_after)
+
+    assert told == [1, 3, 10]
+
+
 async def test_new_timeouts_are_in_force_without_dropping_a_stream() -> None:
     """A reload gives workers a new client; the old one is kept for the streams it runs."""
     old, new = ScriptedEngine([1, 2, a_finish()]), ScriptedEngine(HI)
