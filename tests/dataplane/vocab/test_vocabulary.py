@@ -49,7 +49,8 @@ def test_bytes_of_an_id_are_what_it_adds_to_a_text() -> None:
 
 def test_escaped_tokens_are_what_json_would_write() -> None:
     """For every token: the bytes inside the quotes, or None when the decoder is needed."""
-    for token_id, escaped in enumerate(DEMO.escaped):
+    written_by_id = {token_id: DEMO.escaped[token_id] for token_id in range(-1, DEMO.size + 1)}
+    for token_id, escaped in written_by_id.items():
         pieces = DEMO.decoder().feed((token_id,))
         whole = len(pieces) == 1 and pieces[0].token_id is None and "\ufffd" not in pieces[0].text
         if not whole or DEMO.decode((token_id,)) != pieces[0].text:
@@ -58,7 +59,15 @@ def test_escaped_tokens_are_what_json_would_write() -> None:
         written = json.dumps(pieces[0].text, ensure_ascii=False).encode()
         assert escaped is not None
         assert b'"' + escaped + b'"' == written == orjson.dumps(pieces[0].text)
-    assert sum(escaped is not None for escaped in DEMO.escaped) > 3_600
+    assert sum(escaped is not None for escaped in written_by_id.values()) > 3_600
+
+
+def test_escaped_tokens_never_outgrow_the_vocabulary() -> None:
+    """Ids that are no tokens are not remembered, whoever sends them."""
+    for token_id in range(-5, DEMO.size + 5):
+        assert DEMO.escaped[token_id] == DEMO.escaped[token_id]
+
+    assert len(DEMO.escaped) == DEMO.size
 
 
 def test_added_tokens_have_the_ids_that_loading_gives_them() -> None:
