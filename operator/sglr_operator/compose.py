@@ -88,24 +88,31 @@ class Ledger:
 
 
 def conflicts(backends: Iterable[tuple[ObjectMeta, SGLangBackend]]) -> Mapping[str, str]:
-    """Return, by backend key, why it loses a model name to an older backend.
+    """Return, by backend key, why it loses a model name to an older backend of another namespace.
 
-    A router serves a name from one backend. The older object has it: first by creation time,
-    then by namespace and name, so that every replica decides alike.
+    Backends of one namespace share a name, as their traffic says; nobody gets another team's
+    requests. The older object has it: first by creation time, then by namespace and name, so that
+    every replica decides alike.
     """
     ordered = sorted(backends, key=lambda each: (each[0].creation_timestamp or "", each[0].key))
-    owners: dict[str, str] = {}
+    owners: dict[str, SGLangBackend] = {}
     lost: dict[str, str] = {}
     for _, backend in ordered:
-        taken = [name for name in backend.spec.model.names if name in owners]
+        names = backend.spec.model.every_name
+        taken = [name for name in names if _is_anothers(owners.get(name), backend)]
         if taken:
             lost[backend.key] = (
-                f"Backend {owners[taken[0]]!r} is older and already serves {taken[0]!r};"
-                " rename the model or alias, or delete one of the two."
+                f"Backend {owners[taken[0]].key!r} of another namespace is older and already serves"
+                f" {taken[0]!r}; rename the model, alias or adapter, or delete one of the two."
             )
             continue
-        owners.update(dict.fromkeys(backend.spec.model.names, backend.key))
+        for name in names:
+            owners.setdefault(name, backend)
     return lost
+
+
+def _is_anothers(owner: SGLangBackend | None, backend: SGLangBackend) -> bool:
+    return owner is not None and owner.metadata.namespace != backend.metadata.namespace
 
 
 def lost_most(before: BackendSnapshot | None, after: BackendSnapshot) -> bool:

@@ -14,7 +14,7 @@ from msgspec import inspect
 
 from sglr_operator import status
 from sglr_proto import spec as structs
-from sglr_proto import spec_routing
+from sglr_proto import spec_model, spec_routing
 from sglr_proto.backend import API_VERSION, GROUP, KIND, VERSION
 from sglr_proto.selector import LabelRequirement, LabelSelector
 from sglr_proto.spec_tokenizer import ChatTemplate, Tokenizer
@@ -28,7 +28,11 @@ LISTS: Final[dict[tuple[type, str], Schema]] = {
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["host", "port"],
     },
-    (structs.Model, "aliases"): {"x-kubernetes-list-type": "set"},
+    (spec_model.Model, "aliases"): {"x-kubernetes-list-type": "set"},
+    (spec_model.Model, "adapters"): {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    },
     (structs.Workers, "ports"): {"x-kubernetes-list-type": "set"},
 }
 """How server-side apply merges a list; every other list is replaced as one."""
@@ -93,10 +97,14 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
     (spec_routing.ConsistentHash, ""): (
         ("has(self.header) || has(self.bodyField)", "header, bodyField or both"),
     ),
-    (structs.Model, ""): (
+    (spec_model.Model, ""): (
         (
             "!has(self.aliases) || !self.aliases.exists(a, a == self.name)",
             "an alias differs from the model's name",
+        ),
+        (
+            "!has(self.adapters) || !self.adapters.exists(a, a.name == self.name)",
+            "an adapter's name differs from the model's",
         ),
     ),
 }

@@ -16,16 +16,22 @@ from sglr_proto.documents import read_documents
 from sglr_proto.errors import ManifestError
 from sglr_proto.selector import LabelRequirement, LabelSelector, SelectorOperator
 from sglr_proto.spec import (
-    Model,
     PoolRef,
     ServiceWorkers,
     Spec,
     StaticEndpoint,
     StaticWorkers,
     Workers,
-    refuse_unprintable,
 )
 from sglr_proto.spec_admission import Admission, RateLimit, RateScope
+from sglr_proto.spec_model import (
+    Adapter,
+    AdapterDiscovery,
+    HeaderMatch,
+    Model,
+    Traffic,
+    refuse_unprintable,
+)
 from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import (
     BodyField,
@@ -48,6 +54,8 @@ from sglr_proto.spec_tokenizer import (
 __all__ = [
     "API_VERSION",
     "KIND",
+    "Adapter",
+    "AdapterDiscovery",
     "Admission",
     "BodyField",
     "CacheAware",
@@ -55,6 +63,7 @@ __all__ = [
     "ConsistentHash",
     "ControlTokens",
     "FromWorker",
+    "HeaderMatch",
     "HealthCheck",
     "HuggingFace",
     "LabelRequirement",
@@ -82,6 +91,7 @@ __all__ = [
     "Tls",
     "TlsMode",
     "Tokenizer",
+    "Traffic",
     "WorkerAuth",
     "Workers",
     "decode_backend",
@@ -197,7 +207,7 @@ def read_manifests(text: str) -> tuple[SGLangBackend, ...]:
 
     Raises:
         ManifestError: A document is not YAML, no SGLangBackend or a wrong one, or two backends
-            have the same name, or answer to the same model.
+            have the same name, or answer to the same model from different namespaces.
     """
     backends: dict[str, SGLangBackend] = {}
     models: dict[str, str] = {}
@@ -208,20 +218,29 @@ def read_manifests(text: str) -> tuple[SGLangBackend, ...]:
         except ManifestError as error:
             raise error.within(place) from error
         backends[backend.key] = backend
-        models.update(dict.fromkeys(backend.spec.model.names, backend.key))
+        for name in backend.spec.model.every_name:
+            models.setdefault(name, backend.key)
     return tuple(backends.values())
 
 
 def _refuse_twins(
     backend: SGLangBackend, backends: dict[str, SGLangBackend], models: dict[str, str]
 ) -> None:
-    """Raise if *backend* has a name, or answers to a model, that an earlier one has."""
+    """Raise if *backend* has an earlier one's name, or a model's of another namespace."""
     owner = f"{KIND} {backend.key!r}"
     if backend.key in backends:
         problem = f"metadata.name is {backend.metadata.name!r}; an earlier document is {owner}."
         raise ManifestError(problem, path="metadata.name", owner=owner)
-    for index, name in enumerate(backend.spec.model.names):
-        if name in models:
-            path = f"spec.model.aliases[{index - 1}]" if index else "spec.model.name"
-            problem = f"{path} is {name!r}; {KIND} {models[name]!r} answers to it already."
+    model = backend.spec.model
+    paths = ["spec.model.name"]
+    paths += [f"spec.model.aliases[{index}]" for index in range(len(model.aliases))]
+    paths += [f"spec.model.adapters[{index}].name" for index in range(len(model.adapters))]
+    for path, name in zip(paths, model.every_name, strict=True):
+        # Backends of one namespace share a name; nobody takes another team's requests.
+        if name in models and backends[models[name]].metadata.namespace != (
+            backend.metadata.namespace
+        ):
+            problem = (
+                f"{path} is {name!r}; {KIND} {models[name]!r} of another namespace answers to it."
+            )
             raise ManifestError(problem, path=path, owner=owner)

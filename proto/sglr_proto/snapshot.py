@@ -69,6 +69,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the worker's node is; empty when nobody knows."""
     pod: Annotated[str, Meta(max_length=253)] = ""
     """The pod's name, for people; empty for a static endpoint."""
+    bootstrap_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """Where a worker that prefills hands over, as its pod is annotated (``sglang.ai/bootstrap-port``);
+    0 when it is not. Kept for pools of prefill and decode workers; nothing reads it yet."""
 
     @property
     def address(self) -> str:
@@ -182,11 +185,14 @@ def content_hash(value: Snapshot | BackendSnapshot) -> str:
 
 
 def _canonical(snapshot: BackendSnapshot) -> BackendSnapshot:
-    """Return *snapshot* with its endpoints, aliases, ports and static workers sorted."""
+    """Return *snapshot* with its endpoints, aliases, adapters, ports and static workers sorted."""
     spec = snapshot.backend.spec
+    adapters = sorted(spec.model.adapters, key=lambda each: each.name)
     spec = replace(
         spec,
-        model=replace(spec.model, aliases=tuple(sorted(spec.model.aliases))),
+        model=replace(
+            spec.model, aliases=tuple(sorted(spec.model.aliases)), adapters=tuple(adapters)
+        ),
         workers=_canonical_workers(spec.workers),
     )
     return replace(

@@ -19,45 +19,11 @@ from msgspec import Meta
 from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
 from sglr_proto.spec_admission import Admission, RateLimit
+from sglr_proto.spec_model import Model, Traffic
 from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import Routing
 from sglr_proto.spec_security import Tls, WorkerAuth
 from sglr_proto.spec_tokenizer import Tokenizer
-
-ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S+$")]
-"""What a client sends as ``model``; 256 holds the longest repository name with a path in front."""
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which model the workers serve."""
-
-    name: Annotated[
-        ModelName,
-        Meta(description="What clients send as `model`: 1 to 256 characters, no whitespace."),
-    ]
-    aliases: Annotated[
-        tuple[ModelName, ...],
-        Meta(
-            max_length=16,
-            description="Other names that clients may send. Each differs from the name and from "
-            "the others. Default: none; at most 16, which keeps /v1/models readable.",
-        ),
-    ] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse names that are not one word, or that say the same twice."""
-        refuse_unprintable(name=self.name)
-        for index, alias in enumerate(self.aliases):
-            refuse_unprintable(**{f"aliases[{index}]": alias})
-            if alias == self.name:
-                raise ValueError(f"aliases[{index}] is {alias!r}; that is the model's name already")
-            if alias in self.aliases[:index]:
-                raise ValueError(f"aliases[{index}] is {alias!r}; that alias stands there twice")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every name that clients may send, the model's own first."""
-        return (self.name, *self.aliases)
 
 
 class StaticEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -206,6 +172,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the user asks for."""
 
     model: Annotated[Model, Meta(description="Which model the workers serve.")]
+    traffic: Annotated[
+        Traffic,
+        Meta(
+            description="The backend's share of the requests for a name that several backends "
+            "serve. Default: as much as each other one."
+        ),
+    ] = Traffic()
     tokenizer: Annotated[
         Tokenizer,
         Meta(description="Where the model's tokenizer is. Default: the workers send theirs."),
@@ -241,10 +214,3 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         OutlierDetection,
         Meta(description="When a worker that fails requests is left alone. Default: see there."),
     ] = OutlierDetection()
-
-
-def refuse_unprintable(**named: str) -> None:
-    """Raise if one of the words holds whitespace or what cannot be shown."""
-    for path, word in named.items():
-        if not word.isprintable() or any(letter.isspace() for letter in word):
-            raise ValueError(f"{path} is {word!r}; expected one word of printable characters")

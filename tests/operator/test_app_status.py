@@ -116,19 +116,34 @@ async def test_a_pod_that_loses_its_label_leaves_routers(tmp_path: Path) -> None
             await until(lambda: router.table() == {"chat": ["10.0.0.5"]}, what="in again")
 
 
-async def test_two_backends_of_one_model_are_told_apart_by_age(tmp_path: Path) -> None:
+async def test_two_namespaces_that_claim_one_model_are_told_apart_by_age(tmp_path: Path) -> None:
     """The younger one is refused and not served; when the older goes, it takes over."""
+    fixed = {"static": {"endpoints": [{"host": "10.0.0.2"}]}}
     async with running_api() as api, operating(api, tmp_path) as running:
         put_service(api)
         put_slice(api, "10.0.0.1")
         put_backend(api, "older", model={"name": "qwen"})
-        put_backend(api, "younger", model={"name": "qwen"})
+        put_backend(api, "younger", model={"name": "qwen"}, workers=fixed, namespace="team")
         async with routing(await running.serves()) as router:
             await until(
-                lambda: reason(api, "Accepted", "younger") == "ModelConflict", what="refused"
+                lambda: reason(api, "Accepted", "younger", "team") == "ModelConflict",
+                what="refused",
             )
             await until(lambda: list(router.table()) == ["older"], what="one is served")
             api.delete("sglangbackends", "older", NAMESPACE)
 
             await until(lambda: list(router.table()) == ["younger"], what="the other takes over")
-            await until(lambda: is_ready(api, "younger"), what="Ready")
+            await until(lambda: is_ready(api, "younger", "team"), what="Ready")
+
+
+async def test_backends_of_one_namespace_share_a_model(tmp_path: Path) -> None:
+    """Routers are told of both, and both become ready."""
+    async with running_api() as api, operating(api, tmp_path) as running:
+        put_service(api)
+        put_slice(api, "10.0.0.1")
+        put_backend(api, "stable", model={"name": "qwen"}, traffic={"weight": 9})
+        put_backend(api, "canary", model={"name": "qwen"})
+        async with routing(await running.serves()) as router:
+            await until(lambda: sorted(router.table()) == ["canary", "stable"], what="both served")
+
+            await until(lambda: is_ready(api, "stable") and is_ready(api, "canary"), what="Ready")

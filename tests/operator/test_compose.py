@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,7 @@ from sglr_operator.compose import Ledger, conflicts, lost_most
 from sglr_operator.objects import ObjectMeta
 from sglr_proto.backend import SGLangBackend
 from sglr_proto.snapshot import BackendSnapshot, Endpoint, EndpointState
-from support.kube_objects import NAMESPACE, a_backend
+from support.kube_objects import a_backend
 
 
 def an_endpoint(number: int, state: EndpointState = EndpointState.READY) -> Endpoint:
@@ -23,7 +25,11 @@ def an_endpoint(number: int, state: EndpointState = EndpointState.READY) -> Endp
 
 def aged(backend: SGLangBackend, created: str) -> tuple[ObjectMeta, SGLangBackend]:
     """Return *backend* as an object made at *created*."""
-    meta = ObjectMeta(name=backend.metadata.name, namespace=NAMESPACE, creation_timestamp=created)
+    meta = ObjectMeta(
+        name=backend.metadata.name,
+        namespace=backend.metadata.namespace,
+        creation_timestamp=created,
+    )
     return meta, backend
 
 
@@ -91,34 +97,53 @@ def test_hashes_are_the_same_in_every_process() -> None:
     assert len(found) == 1
 
 
-def test_the_older_backend_keeps_a_model_name() -> None:
-    """The younger claimant is told who has the name; aliases count as names."""
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"name": "qwen"},
+        {"name": "other", "aliases": ["qwen"]},
+        {"name": "other", "adapters": [{"name": "qwen"}]},
+    ],
+)
+def test_the_older_backend_keeps_a_model_name_from_other_namespaces(model: dict[str, Any]) -> None:
+    """The younger claimant is told who has the name; aliases and adapters count as names."""
     old = aged(a_backend(name="b-old"), "2026-01-01T00:00:00Z")
-    young = aged(
-        a_backend(name="a-young", model={"name": "other", "aliases": ["qwen"]}),
-        "2026-01-02T00:00:00Z",
-    )
+    young = aged(a_backend(name="a-young", namespace="team", model=model), "2026-01-02T00:00:00Z")
 
     for order in ([old, young], [young, old]):
         lost = conflicts(order)
-        assert list(lost) == ["inference/a-young"]
-        assert "'inference/b-old' is older and already serves 'qwen'" in lost["inference/a-young"]
+        assert list(lost) == ["team/a-young"]
+        assert (
+            "'inference/b-old' of another namespace is older and already serves 'qwen'"
+            in lost["team/a-young"]
+        )
+
+
+def test_backends_of_one_namespace_share_a_model_name() -> None:
+    """That is how a canary, a split or a fallback is declared."""
+    pair = [aged(a_backend(name=name), "2026-01-01T00:00:00Z") for name in ("b", "a")]
+
+    assert not conflicts(pair)
 
 
 def test_equally_old_backends_are_told_apart_by_name() -> None:
     """Every replica of the operator decides alike."""
-    pair = [aged(a_backend(name=name), "2026-01-01T00:00:00Z") for name in ("b", "a")]
+    pair = [
+        aged(a_backend(name="chat", namespace=namespace), "2026-01-01T00:00:00Z")
+        for namespace in ("b", "a")
+    ]
 
-    assert list(conflicts(pair)) == ["inference/b"]
+    assert list(conflicts(pair)) == ["b/chat"]
 
 
 def test_a_backend_that_lost_one_name_claims_no_other() -> None:
     """A refused backend does not take names from others on the side."""
     first = aged(a_backend(name="a"), "1")
-    refused = aged(a_backend(name="b", model={"name": "qwen", "aliases": ["spare"]}), "2")
+    both = {"name": "qwen", "aliases": ["spare"]}
+    refused = aged(a_backend(name="b", namespace="team", model=both), "2")
     third = aged(a_backend(name="c", model={"name": "spare"}), "3")
 
-    assert list(conflicts([first, refused, third])) == ["inference/b"]
+    assert list(conflicts([first, refused, third])) == ["team/b"]
 
 
 def test_a_mass_loss_is_more_than_half_of_several() -> None:

@@ -108,6 +108,7 @@ GOOD: dict[str, list[Any]] = {
     ],
     "!self.contains": ["gpu-1.lab", "10.0.0.1", "fd00::1"],
     "!has(self.aliases)": [{"name": "a"}, {"name": "a", "aliases": ["b"]}],
+    "!has(self.adapters)": [{"name": "a"}, {"name": "a", "adapters": [{"name": "b"}]}],
     "self.policy !=": [{"policy": "Random"}, {"policy": "ConsistentHash", "consistentHash": {}}],
     "has(self.header)": [{"header": "a"}, {"bodyField": "user"}, {"header": "a", "bodyField": "b"}],
 }
@@ -128,6 +129,7 @@ BAD: dict[str, list[Any]] = {
     ],
     "!self.contains": ["http://a", "a/b", "grpc://10.0.0.1"],
     "!has(self.aliases)": [{"name": "a", "aliases": ["b", "a"]}],
+    "!has(self.adapters)": [{"name": "a", "adapters": [{"name": "b"}, {"name": "a"}]}],
     "self.policy !=": [{"policy": "ConsistentHash"}],
     "has(self.header)": [{}, {"loadFactorPercent": 125}],
 }
@@ -202,12 +204,13 @@ def test_a22_an_invalid_spec_is_refused_with_a_readable_message(
     assert any(line in str(finding) for finding in verdict.findings), verdict.findings
 
 
-def test_two_backends_of_one_model_conflict_within_a_file() -> None:
-    """The later document loses the name."""
-    text = "\n---\n".join(yaml.safe_dump(a_document(name=name)) for name in ("a", "b"))
+def test_two_namespaces_conflict_over_a_model_within_a_file() -> None:
+    """The later document loses the name; within one namespace it is shared."""
+    documents = [a_document(name=name) for name in ("a", "b")]
+    documents.append(a_document(name="c", namespace="team"))
 
-    [finding] = judge(text).findings
-    assert "'inference/a' is older" in finding.message
+    [finding] = judge("\n---\n".join(map(yaml.safe_dump, documents))).findings
+    assert "'inference/a' of another namespace is older" in finding.message
 
 
 def test_other_kinds_are_skipped_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,29 +50,46 @@ def test_an_error_names_document_object_and_path() -> None:
             ),
         ),
         (
-            a_document("twin"),
+            changed("metadata.namespace", "team", a_document("twin")),
             (
-                "SGLangBackend 'inference/twin': spec.model.name is 'qwen'; "
-                "SGLangBackend 'inference/qwen' answers to it already."
+                "SGLangBackend 'team/twin': spec.model.name is 'qwen'; "
+                "SGLangBackend 'inference/qwen' of another namespace answers to it."
             ),
         ),
         (
-            changed("spec.model.aliases[1]", "qwen", a_document("twin", model="other")),
+            changed(
+                "metadata.namespace",
+                "team",
+                changed("spec.model.aliases[1]", "qwen", a_document("twin", model="other")),
+            ),
             (
-                "SGLangBackend 'inference/twin': spec.model.aliases[1] is 'qwen'; "
-                "SGLangBackend 'inference/qwen' answers to it already."
+                "SGLangBackend 'team/twin': spec.model.aliases[1] is 'qwen'; "
+                "SGLangBackend 'inference/qwen' of another namespace answers to it."
+            ),
+        ),
+        (
+            changed(
+                "metadata.namespace",
+                "team",
+                changed(
+                    "spec.model.adapters", [{"name": "qwen"}], a_document("twin", model="other")
+                ),
+            ),
+            (
+                "SGLangBackend 'team/twin': spec.model.adapters[0].name is 'qwen'; "
+                "SGLangBackend 'inference/qwen' of another namespace answers to it."
             ),
         ),
         (
             changed("metadata.namespace", "elsewhere", a_document("twin", model="qwen-small")),
             (
                 "SGLangBackend 'elsewhere/twin': spec.model.name is 'qwen-small'; "
-                "SGLangBackend 'inference/qwen' answers to it already."
+                "SGLangBackend 'inference/qwen' of another namespace answers to it."
             ),
         ),
     ],
 )
-def test_two_backends_never_have_one_name_or_answer_to_one_model(
+def test_two_backends_never_have_one_name_or_answer_to_another_namespaces_model(
     second: dict[str, object], problem: str
 ) -> None:
     """The later document is refused, and told who was first."""

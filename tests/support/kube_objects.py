@@ -31,7 +31,7 @@ NAMESPACE = "inference"
 
 
 def a_document(workers: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """Return a backend's document; *changes* replace parts of its spec."""
+    """Return a backend's document; *changes* replace parts of its spec, name and namespace too."""
     spec = {
         "model": {"name": "qwen"},
         "tokenizer": {"path": "/models/qwen"},
@@ -40,7 +40,10 @@ def a_document(workers: dict[str, Any] | None = None, **changes: Any) -> dict[st
     return {
         "apiVersion": "sglr.dev/v1alpha1",
         "kind": "SGLangBackend",
-        "metadata": {"name": changes.pop("name", "chat"), "namespace": NAMESPACE},
+        "metadata": {
+            "name": changes.pop("name", "chat"),
+            "namespace": changes.pop("namespace", NAMESPACE),
+        },
         "spec": spec | changes,
     }
 

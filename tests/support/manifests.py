@@ -32,7 +32,14 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
         "kind": "SGLangBackend",
         "metadata": {"name": name, "namespace": "inference"},
         "spec": {
-            "model": {"name": model, "aliases": [f"{model}-latest", f"{model}-small"]},
+            "model": {
+                "name": model,
+                "aliases": [f"{model}-latest", f"{model}-small"],
+                "servedName": f"org/{model}",
+                "adapters": [{"name": f"{model}-sql", "servedName": "sql"}],
+                "adapterDiscovery": "Worker",
+            },
+            "traffic": {"weight": 9, "priority": 1, "header": {"name": "x-canary", "value": "on"}},
             "tokenizer": {"path": "tokenizers/qwen"},
             "workers": {
                 "static": {

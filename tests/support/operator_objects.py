@@ -10,7 +10,7 @@ from support.operators import conditions
 
 
 def put_backend(api: FakeApi, name: str = "chat", **changes: Any) -> None:
-    """Create or change a backend in *api*."""
+    """Create or change a backend in *api*; *changes* are its spec's parts, or its namespace."""
     api.put("sglangbackends", a_document(**({"model": {"name": name}} | changes), name=name))
 
 
@@ -44,11 +44,12 @@ def put_slice(api: FakeApi, *hosts: str, name: str = "qwen-1", service: str = "q
     )
 
 
-def is_ready(api: FakeApi, name: str = "chat") -> bool:
+def is_ready(api: FakeApi, name: str = "chat", namespace: str = NAMESPACE) -> bool:
     """Return whether the API server's object says Ready."""
-    return bool(conditions(api, name).get("Ready", {}).get("status") == "True")
+    found = conditions(api, name, namespace)
+    return bool(found.get("Ready", {}).get("status") == "True")
 
 
-def reason(api: FakeApi, kind: str, name: str = "chat") -> str:
+def reason(api: FakeApi, kind: str, name: str = "chat", namespace: str = NAMESPACE) -> str:
     """Return a condition's reason as the API server has it."""
-    return str(conditions(api, name).get(kind, {}).get("reason", ""))
+    return str(conditions(api, name, namespace).get(kind, {}).get("reason", ""))
