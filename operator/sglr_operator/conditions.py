@@ -63,6 +63,10 @@ class Facts:
     epoch: Epoch
     version: int
     """Of what was composed last; 0 when nothing ever was."""
+    operator: str = ""
+    """Who says so: namespace and name of the Lease."""
+    oversize: str = ""
+    """Why the newest version cannot be sent; empty when it can."""
     spec_problem: str = ""
     """Why the spec is refused; empty when it is accepted."""
     conflict: str = ""
@@ -75,7 +79,7 @@ class _Claim:
     kind: str
     status: Truth
     reason: str
-    message: str = ""
+    message: str
 
 
 def status_of(facts: Facts, previous: BackendStatus | None, now: str) -> BackendStatus:
@@ -106,6 +110,7 @@ def status_of(facts: Facts, previous: BackendStatus | None, now: str) -> Backend
             synced=facts.routers.synced,
             rejected=len(facts.routers.rejections),
         ),
+        operator=facts.operator,
         workers=WorkerCounts(healthy=facts.routers.healthy, unhealthy=facts.routers.unhealthy),
         models=facts.models,
     )
@@ -117,14 +122,14 @@ def _accepted(facts: Facts) -> _Claim:
         return _Claim(ACCEPTED, "False", "InvalidSpec", facts.spec_problem + keeps)
     if facts.conflict:
         return _Claim(ACCEPTED, "False", "ModelConflict", facts.conflict)
-    return _Claim(ACCEPTED, "True", "Accepted")
+    return _Claim(ACCEPTED, "True", "Accepted", "The spec is valid.")
 
 
 def _resolved(facts: Facts) -> _Claim:
     problem = facts.found.problem
     if problem is not None:
         return _Claim(RESOLVED_REFS, "False", problem.reason, problem.message)
-    return _Claim(RESOLVED_REFS, "True", "ResolvedRefs")
+    return _Claim(RESOLVED_REFS, "True", "ResolvedRefs", "Everything that the spec names exists.")
 
 
 def _available(facts: Facts) -> _Claim:
@@ -143,9 +148,19 @@ def _available(facts: Facts) -> _Claim:
 
 
 def _programmed(facts: Facts) -> _Claim:
-    routers = facts.routers
+    return _unsent(facts) or _answered(facts.routers)
+
+
+def _unsent(facts: Facts) -> _Claim | None:
+    """Return why routers were not told the newest version; None when they were."""
+    if facts.oversize:
+        return _Claim(PROGRAMMED, "False", "TooLarge", facts.oversize)
     if not facts.version:
         return _Claim(PROGRAMMED, "Unknown", "Pending", "Nothing was sent to routers yet.")
+    return None
+
+
+def _answered(routers: RouterView) -> _Claim:
     if not routers.connected:
         return _Claim(PROGRAMMED, "False", "NoRouters", "No router is connected to the operator.")
     if routers.rejections:
@@ -163,7 +178,9 @@ def _programmed(facts: Facts) -> _Claim:
         )
     if routers.synced < routers.connected:
         return _Claim(PROGRAMMED, "Unknown", "Syncing", "Routers are applying the newest version.")
-    return _Claim(PROGRAMMED, "True", "AllRoutersSynced")
+    return _Claim(
+        PROGRAMMED, "True", "AllRoutersSynced", "Every router acknowledged the newest version."
+    )
 
 
 def _ready(claims: list[_Claim]) -> _Claim:
@@ -172,7 +189,7 @@ def _ready(claims: list[_Claim]) -> _Claim:
         for claim in claims:
             if claim.status == bad:
                 return _Claim(READY, claim.status, claim.reason, claim.message)
-    return _Claim(READY, "True", "Ready")
+    return _Claim(READY, "True", "Ready", "Routers send requests to this backend's workers.")
 
 
 def _dated(claim: _Claim, facts: Facts, previous: BackendStatus | None, now: str) -> Condition:

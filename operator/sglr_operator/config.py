@@ -85,6 +85,9 @@ class PushConfig:
     """How long missing acknowledgements count as "Syncing" rather than "RoutersLagging"."""
     accepts_per_second: float = 50.0
     """After a restart all routers come at once; their first full lists are spread over time."""
+    max_update: int = 8 * 1024 * 1024
+    """In bytes, for one backend: about 60,000 endpoints. Half a message, so that a batch with a
+    large backend in it stays below ``max_message``; what is larger is refused by its status."""
     max_message: int = 16 * 1024 * 1024
     """In bytes, both ways: gRPC's 4 MiB would refuse a backend of about 30,000 endpoints."""
 
@@ -105,6 +108,9 @@ class LeaseConfig:
     retry: float = 2.0
     """Between attempts to renew or to acquire."""
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class StatusConfig:
@@ -112,6 +118,9 @@ class StatusConfig:
 
     interval: float = 1.0
     """At most one status write per backend within this time."""
+    yield_interval: float = 60.0
+    """How long a status is left to another operator that writes it as well, before another try:
+    one that has gone is noticed after this, and one that is there is disturbed once in it."""
     event_interval: float = 60.0
     """The same Event of the same backend is posted at most once within this time."""
 

@@ -32,6 +32,8 @@ _FAMILIES = {"IPv4": 0, "IPv6": 1, "FQDN": 2}
 
 _ENDED = {"Failed", "Succeeded"}
 
+_LAST_PORT, _PORT_DIGITS = 65535, 5
+
 
 class View(Protocol):
     """What the operator's caches hold, as this module reads it."""
@@ -228,6 +230,7 @@ def _slice_endpoint(item: SliceEndpoint, port: int, pod: Pod | None) -> Endpoint
         incarnation=_incarnation(pod),
         zone=item.zone or topology.get("topology.kubernetes.io/zone", ""),
         pod=target.name if target is not None and uid else "",
+        bootstrap_port=_bootstrap_port(pod),
     )
 
 
@@ -319,7 +322,16 @@ def _pod_endpoint(pod: Pod, host: str, port: int, state: EndpointState) -> Endpo
         state=state,
         incarnation=_incarnation(pod),
         pod=pod.metadata.name,
+        bootstrap_port=_bootstrap_port(pod),
     )
+
+
+def _bootstrap_port(pod: Pod | None) -> int:
+    """Return the port that *pod* is annotated with; 0 when it is not, or with no port at all."""
+    notes = pod.metadata.annotations if pod is not None else None
+    text = (notes.bootstrap_port if notes is not None else None) or ""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= _PORT_DIGITS else 0
+    return number if number <= _LAST_PORT else 0
 
 
 def _condition(pod: Pod, kind: str) -> str:

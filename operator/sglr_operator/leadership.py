@@ -179,12 +179,14 @@ class Leadership:
             clock=self._clock,
             now=lambda: datetime.now(UTC),
             may_write=lambda: self._elector.leads,
+            operator=str(self._config.lease),
         )
         return Reconciler(
             self._caches,
             self.publisher,
             statuses,
             config=self._config.debounce,
+            operator=str(self._config.lease),
             metrics=self._metrics,
             clock=self._clock,
         )

@@ -39,7 +39,7 @@ class Metrics:
         )
         self.composed = Counter(
             "sglr_operator_composed_total",
-            "Backends composed, by outcome: changed, unchanged, invalid or bug.",
+            "Backends composed, by outcome: changed, unchanged, invalid, too large or bug.",
             ["outcome"],
             registry=registry,
         )
@@ -85,6 +85,11 @@ class Metrics:
             "sglr_operator_status_writes_total",
             "Statuses written, by outcome: ok, conflict or failed.",
             ["outcome"],
+            registry=registry,
+        )
+        self.foreign_writes = Counter(
+            "sglr_operator_foreign_status_writes_total",
+            "Statuses that another operator wrote over ours.",
             registry=registry,
         )
         self.leader = Gauge(

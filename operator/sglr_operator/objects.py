@@ -41,6 +41,18 @@ class SliceMeta(ObjectMeta, frozen=True):
     resource_version: str = ""
 
 
+class PodAnnotations(msgspec.Struct, frozen=True):
+    """The one annotation of a pod that is kept: others would fill memory and be news to nobody."""
+
+    bootstrap_port: str | None = msgspec.field(default=None, name="sglang.ai/bootstrap-port")
+
+
+class PodMeta(ObjectMeta, frozen=True):
+    """A pod's name, and what workers that prefill are annotated with."""
+
+    annotations: PodAnnotations | None = None
+
+
 class BackendObject(msgspec.Struct, frozen=True, rename="camel"):
     """A SGLangBackend before its spec is decoded: a bad spec must not hide the object."""
 
@@ -165,7 +177,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 class Pod(msgspec.Struct, frozen=True, rename="camel"):
     """A pod."""
 
-    metadata: ObjectMeta
+    metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 

@@ -104,6 +104,11 @@ class Publisher:
             f" routers={len(self._routers)} complete={self._is_complete}>"
         )
 
+    @property
+    def max_update(self) -> int:
+        """The most bytes that are said about one backend."""
+        return self._config.max_update
+
     # What the operator says.
 
     def begin(self, epoch: Epoch) -> None:
@@ -113,10 +118,17 @@ class Publisher:
         self._messages.clear()
         self.end("a new epoch began")
 
-    def publish(self, composed: Composed, *, since: float) -> None:
-        """Make *composed* the newest word about its backend; *since* is when it was needed."""
+    def publish(self, composed: Composed, *, since: float) -> int:
+        """Make *composed* the newest word about its backend; *since* is when it was needed.
+
+        Returns:
+            How many bytes it has. With more than ``max_update`` it is not said, and routers keep
+            what they have.
+        """
         body = messages.update(composed, self.epoch)
-        self._say(composed.key, _Message(composed.version, composed.hash, body, since))
+        if len(body) <= self._config.max_update:
+            self._say(composed.key, _Message(composed.version, composed.hash, body, since))
+        return len(body)
 
     def remove(self, removed: Removed, *, since: float) -> None:
         """Tell routers that a backend is gone."""

@@ -24,7 +24,7 @@ from sglr_operator.metrics import Metrics
 from sglr_operator.objects import BackendObject
 from sglr_operator.publish import Publisher
 from sglr_operator.reflector import Key
-from sglr_operator.status import READY, BackendStatus, condition
+from sglr_operator.status import READY, BackendStatus, EndpointCounts, condition
 from sglr_operator.statuses import Note, StatusWriter, gather_limited
 from sglr_proto.backend import API_VERSION, KIND, ManifestError, SGLangBackend, decode_backend
 from sglr_proto.snapshot import BackendSnapshot, EndpointState, Snapshot
@@ -52,6 +52,8 @@ class _Known:
     found: Found = field(default_factory=Found)
     version: int = 0
     published: BackendSnapshot | None = None
+    oversize: str = ""
+    """Why the newest version was not sent."""
     notes: list[Note] = field(default_factory=list[Note])
     """Events that no condition tells, to be posted."""
 
@@ -66,10 +68,12 @@ class Reconciler:
         statuses: StatusWriter,
         *,
         config: DebounceConfig,
+        operator: str,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
-        """Prepare one leadership; nothing is read before :meth:`start`."""
+        """Prepare one leadership of *operator*; nothing is read before :meth:`start`."""
+        self._operator = operator
         self._caches = caches
         self._publisher = publisher
         self._statuses = statuses
@@ -229,6 +233,7 @@ class Reconciler:
                 self._statuses.forget(key)
             else:
                 known.found, known.version, known.published = Found(), 0, None
+                known.oversize = ""
                 self._untold.add(key)
             return
         known.found = endpoints.find(known.backend, self._caches)
@@ -243,8 +248,17 @@ class Reconciler:
             known.notes.append(
                 Note("Warning", "MassEndpointLoss", "More than half of the ready endpoints left.")
             )
+        known.oversize = ""
+        size = self._publisher.publish(composed, since=since)
+        if size > self._publisher.max_update:
+            self._metrics.composed.labels("too large").inc()
+            known.oversize = (
+                f"The update has {size} bytes for {len(composed.snapshot.endpoints)} endpoints, and"
+                f" at most {self._publisher.max_update} are sent: divide the workers among several backends."
+                " Routers keep the last version that was sent."
+            )
+            return
         known.version, known.published = composed.version, composed.snapshot
-        self._publisher.publish(composed, since=since)
 
     def _existing(self) -> frozenset[str]:
         """Return the backends that routers may keep.
@@ -285,6 +299,11 @@ class Reconciler:
         previous = last or item.status
         status = status_of(self._facts(key, known), previous, self._statuses.rfc3339())
         notes = _notes(previous, status) + known.notes
+        if other := self._statuses.yields_to(key, item.status):
+            self._untold.add(key)
+            words = f"{other} and {self._operator} both write this status; {other} goes on."
+            await self._statuses.post(item.metadata, Note("Warning", "TwoOperators", words))
+            return
         known.notes = []
         if not self._statuses.stands(key, status, item.status) and not await self._statuses.write(
             key, status, item.status
@@ -303,6 +322,8 @@ class Reconciler:
             routers=self._publisher.view(name),
             epoch=self._publisher.epoch,
             version=known.version,
+            operator=self._operator,
+            oversize=known.oversize,
             spec_problem=known.problem,
             conflict=self._conflicts.get(name, ""),
             models=known.backend.spec.model.names if known.backend is not None else (),
@@ -321,5 +342,11 @@ def _notes(previous: BackendStatus | None, status: BackendStatus) -> list[Note]:
         if now.status == "False":
             notes.append(Note("Warning", now.reason, now.message))
         elif now.status == "True" and (before is None or before.status != "True"):
-            notes.append(Note("Normal", now.reason, now.message or f"{now.type} is true."))
+            notes.append(Note("Normal", now.reason, now.message))
+    if previous is not None and previous.endpoints != status.endpoints:
+        notes.append(Note("Normal", "EndpointsChanged", _counted(status.endpoints)))
     return notes
+
+
+def _counted(endpoints: EndpointCounts) -> str:
+    return f"{endpoints.ready} of {endpoints.total} endpoints ready, {endpoints.draining} draining."

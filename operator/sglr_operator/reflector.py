@@ -149,6 +149,8 @@ class Reflector(Generic[T]):
         self._newest = 0
         self._stale = 0
         self._failures = 0
+        self._bookmarks = False
+        """Whether a watch of this resource ever brought one."""
 
     def __repr__(self) -> str:
         state = self.failure or ("synced" if self.synced else "not synced")
@@ -199,12 +201,18 @@ class Reflector(Generic[T]):
         """Return the next event; None at the end of the stream."""
         try:
             async with asyncio.timeout(self._config.silence):
-                return await anext(events, None)
+                event = await anext(events, None)
         except TimeoutError as error:
+            if not self._bookmarks:
+                # Servers before 1.21 send none for a resource that nobody has written since they
+                # started. Silence then means nothing; the list that follows settles it either way.
+                return None
             raise SilentError(
                 f"The watch of {self.resource} delivered nothing for {self._config.silence} s,"
                 " although bookmarks come every 60 s."
             ) from error
+        self._bookmarks = self._bookmarks or (event is not None and event.key is None)
+        return event
 
     def _refuse_stale(self, listing: Listing[T]) -> None:
         version = _number(listing.version)

@@ -113,6 +113,9 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
 Every list and string a rule walks is bounded, or the API server refuses the rule for its cost.
 """
 
+WRITTEN: Final[frozenset[tuple[type, str]]] = frozenset({(status.Condition, "message")})
+"""Fields that the schema requires although reading does without: we always write them."""
+
 _COLUMNS: Final[tuple[tuple[str, str, str, int, str], ...]] = (
     ("Model", "string", ".spec.model.name", 0, "What clients send as model."),
     ("Ready", "integer", ".status.endpoints.ready", 0, "Endpoints that take requests."),
@@ -224,7 +227,11 @@ def _scalar(shape: inspect.Type) -> Schema:
 
 def _object(shape: inspect.StructType) -> Schema:
     fields = {field.encode_name: _field(field, shape.cls) for field in shape.fields}
-    required = [field.encode_name for field in shape.fields if field.required]
+    required = [
+        field.encode_name
+        for field in shape.fields
+        if field.required or (shape.cls, field.name) in WRITTEN
+    ]
     found: Schema = {"type": "object"}
     if required:
         found["required"] = required

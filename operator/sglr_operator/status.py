@@ -23,8 +23,12 @@ CONDITION_TYPES = (ACCEPTED, RESOLVED_REFS, ENDPOINTS_AVAILABLE, PROGRAMMED, REA
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One observation, in the form of ``metav1.Condition``."""
+class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One observation, in the form of ``metav1.Condition``.
+
+    Every field is written, ``message`` also when it is empty: metav1 requires it. Reading takes a
+    condition without one, because an older operator left it out.
+    """
 
     type: Annotated[str, Meta(min_length=1, max_length=316, description="What is observed.")]
     status: Annotated[Truth, Meta(description="Whether it holds.")]
@@ -103,6 +107,10 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     snapshot: SnapshotRef = msgspec.field(default_factory=SnapshotRef)
     routers: RouterCounts = msgspec.field(default_factory=RouterCounts)
     workers: WorkerCounts = msgspec.field(default_factory=WorkerCounts)
+    operator: Annotated[
+        str,
+        Meta(max_length=320, description="Lease of the operator that wrote this: namespace/name."),
+    ] = ""
     models: Annotated[
         tuple[Annotated[str, Meta(max_length=256)], ...],
         Meta(max_length=32, description="Names clients can send as `model`."),

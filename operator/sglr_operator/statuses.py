@@ -62,8 +62,10 @@ class StatusWriter:
         clock: Callable[[], float],
         now: Callable[[], datetime],
         may_write: Callable[[], bool],
+        operator: str,
     ) -> None:
-        """Write through *kube* for as long as *may_write* says that this replica leads."""
+        """Write through *kube* as *operator*, while *may_write* says that this replica leads."""
+        self._operator = operator
         self._kube = kube
         self._config = config
         self._metrics = metrics
@@ -74,6 +76,8 @@ class StatusWriter:
         """What was written, and what the cache held at that time."""
         self._next: dict[Key, float] = {}
         """By backend: the earliest time of the next write."""
+        self._foreign: str = ""
+        """Another operator that writes the same statuses, as it was told last."""
         self._posted: dict[tuple[Key, str], float] = {}
         self._is_pruned = False
 
@@ -96,6 +100,31 @@ class StatusWriter:
         Anything else was written by somebody else, and is replaced.
         """
         return seen == status or self._written.get(key) == (status, seen)
+
+    def yields_to(self, key: Key, seen: BackendStatus | None) -> str:
+        """Return which other operator the status of *key* is left to; ``""`` when to none.
+
+        Two operators with different Leases over one namespace would overwrite each other for
+        ever. The one whose Lease comes first by name writes; the other one says so and tries again
+        now and then, in case it is alone by then.
+        """
+        written = self._written.get(key)
+        foreign = seen.operator if seen is not None else ""
+        if written is None or seen in written or foreign in {"", self._operator}:
+            return ""
+        self._metrics.foreign_writes.inc()
+        if self._foreign != foreign:
+            self._foreign = foreign
+            logger.error(
+                "another operator writes the same statuses; let one of them watch a namespace",
+                extra={"backend": key, "operator": self._operator, "other": foreign},
+            )
+        if self._operator < foreign:
+            return ""
+        self._next[key] = self._clock() + self._config.yield_interval
+        # The next attempt is a first one: whoever overwrites it is still there.
+        del self._written[key]
+        return foreign
 
     def forget(self, key: Key) -> None:
         """Drop what is known about a backend that is gone."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from sglr_operator.conditions import Facts, Rejection, RouterView, status_of
 from sglr_operator.endpoints import Found, RefProblem
+from sglr_operator.schema import root
 from sglr_operator.status import CONDITION_TYPES, BackendStatus, condition
 from sglr_proto.snapshot import Endpoint, EndpointState
 
@@ -102,6 +104,7 @@ def test_all_five_conditions_are_there_with_their_generation() -> None:
             "Rejected by r-1; r-1 says BadSpec: no.",
         ),
         ({"version": 0}, "Programmed", "Unknown", "Pending", "Nothing was sent"),
+        ({"oversize": "9 bytes."}, "Programmed", "False", "TooLarge", "9 bytes."),
     ],
 )
 def test_each_trouble_has_its_condition_reason_and_words(
@@ -114,6 +117,16 @@ def test_each_trouble_has_its_condition_reason_and_words(
     assert found[:2] == (status, reason)
     assert words in found[2]
     assert told(facts, "Ready")[0] == status
+
+
+def test_every_condition_is_a_whole_metav1_condition() -> None:
+    """metav1.Condition requires type, status, reason, message and time; ours all say something."""
+    written = msgspec.to_builtins(status_of(GOOD, None, NOW))["conditions"]
+
+    fields = {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
+    assert all(each.keys() == fields and each["message"] for each in written)
+    schema = root()["properties"]["status"]["properties"]["conditions"]["items"]
+    assert set(schema["required"]) == fields - {"observedGeneration"}
 
 
 def test_ready_says_the_worst_reason_first() -> None:

@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglr_operator.endpoints import find
-from sglr_operator.objects import InferencePool, ObjectMeta, PoolPort, PoolSelector, PoolSpec
+from sglr_operator.objects import (
+    InferencePool,
+    ObjectMeta,
+    Pod,
+    PodAnnotations,
+    PoolPort,
+    PoolSelector,
+    PoolSpec,
+)
 from sglr_proto.snapshot import EndpointState
 from support.kube_objects import (
     NAMESPACE,
@@ -176,6 +185,30 @@ def test_a_restarted_container_is_another_incarnation() -> None:
 
     assert before.id == after.id
     assert before.incarnation != after.incarnation
+
+
+@pytest.mark.parametrize(
+    ("text", "port"), [("8998", 8998), (None, 0), ("x", 0), ("70000", 0), ("123456", 0), ("٣", 0)]
+)
+def test_a_bootstrap_annotation_is_kept(text: str | None, port: int) -> None:
+    """What prefill workers are annotated with travels with them; nonsense counts as nothing."""
+    pod = a_pod("a", annotations=PodAnnotations(bootstrap_port=text))
+    by_slice = World(
+        services=(a_service(),),
+        slice_list=(a_slice("s", an_entry("a", "10.0.0.1")),),
+        pod_list=(pod,),
+    )
+
+    [selected] = find(a_backend(BY_LABEL), World(pod_list=(pod,))).endpoints
+    [served] = find(a_backend(), by_slice).endpoints
+    assert (selected.bootstrap_port, served.bootstrap_port) == (port, port)
+
+
+def test_of_a_pods_annotations_only_ours_is_kept() -> None:
+    """Kubernetes' own name of the annotation, and nothing else in memory."""
+    text = b'{"metadata":{"name":"a","annotations":{"sglang.ai/bootstrap-port":"1","big":"x"}}}'
+
+    assert msgspec.json.decode(text, type=Pod).metadata.annotations == PodAnnotations("1")
 
 
 def test_every_port_of_a_pod_is_a_worker() -> None:

@@ -42,7 +42,14 @@ class Followed:
 
     api: FakeApi
     reflector: Reflector[Pod]
+    metrics: Metrics
     changes: list[tuple[Change[Pod], ...]] = field(default_factory=list)
+
+    def failures(self, kind: str) -> float:
+        """Return how often a watch or list failed in one way."""
+        labels = {"resource": "pods", "failure": kind}
+        name = "sglr_operator_watch_failures_total"
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     def names(self) -> set[str]:
         """Return the names of the pods held."""
@@ -75,17 +82,18 @@ async def following(
         async with ApiClient(configuration) as client:
             source = KubeSource(Kube(client), PODS, Pod, config, random.random)
             changes: list[tuple[Change[Pod], ...]] = []
+            metrics = Metrics(CollectorRegistry())
             reflector = Reflector(
                 "pods",
                 source,
                 changes.append,
                 config=config,
                 timing=Timing(time.monotonic, asyncio.sleep, random.random),
-                metrics=Metrics(CollectorRegistry()),
+                metrics=metrics,
             )
             async with asyncio.TaskGroup() as tasks:
                 task = tasks.create_task(reflector.run())
-                yield Followed(api, reflector, changes)
+                yield Followed(api, reflector, metrics, changes)
                 task.cancel()
 
 
@@ -192,6 +200,33 @@ async def test_a20_a_watch_that_fails_does_not_end_the_cache(kind: FaultKind) ->
         followed.api.put("pods", a_pod("late"))
 
         await until(lambda: "late" in followed.names(), what="the late pod is seen")
+
+
+async def test_silence_is_no_failure_where_no_bookmark_was_ever_sent() -> None:
+    """An idle resource on an old server is listed again and again, and nobody is alarmed."""
+
+    def quiet(api: FakeApi) -> None:
+        api.has_bookmarks = False
+
+    async with following("a", config=replace(FAST, silence=0.1), prepare=quiet) as followed:
+        await until(lambda: followed.api.count("list", "pods") >= 4, what="listed again")
+
+        assert followed.reflector.failure == ""
+        assert followed.failures("silent") == 0
+
+
+async def test_a20_silence_after_bookmarks_is_a_dead_watch() -> None:
+    """Where bookmarks came before, a watch without them is cut, counted and followed by a list."""
+    async with following("a") as followed:
+        for name in ("b", "c"):
+            # Between the two there was a bookmark.
+            followed.api.put("pods", a_pod(name))
+            await until(lambda n=name: n in followed.names(), what="seen")  # type: ignore[misc]  # a loop's name
+        followed.api.fail("half-open", "pods", verb="watch")
+        followed.api.compact()
+
+        await until(lambda: followed.failures("silent") == 1, what="cut")
+        await until(lambda: followed.reflector.failure == "", what="current again")
 
 
 async def test_a20_a_bug_while_reading_does_not_end_the_cache() -> None:

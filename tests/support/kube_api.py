@@ -83,6 +83,8 @@ class FakeApi:
         self.is_away = False
         """Cuts every new request without an answer, discovery included."""
         self.bookmark_every = 0.05
+        self.has_bookmarks = True
+        """False: none are sent, as by servers before 1.21 about what nobody wrote."""
         self.allowed: Callable[[Call], bool] = lambda _call: True
         self.served = {
             "/api/v1": ["pods", "services", "events", "namespaces", "configmaps"],
@@ -349,8 +351,9 @@ class FakeApi:
             if fault == "drop" and fresh:
                 return
             version = max(version, self.version)
-            mark = {"metadata": {"resourceVersion": str(version)}}
-            await write_line(response, "BOOKMARK", mark)
+            if self.has_bookmarks:
+                mark = {"metadata": {"resourceVersion": str(version)}}
+                await write_line(response, "BOOKMARK", mark)
             await self._sleep_until_newer(version)
 
     async def _replay(self, response: web.StreamResponse, call: Call) -> None:

@@ -13,7 +13,9 @@ from sglr_operator.objects import (
     InferencePool,
     ObjectMeta,
     Pod,
+    PodAnnotations,
     PodCondition,
+    PodMeta,
     PodStatus,
     Service,
     ServicePort,
@@ -64,15 +66,17 @@ def a_pod(  # a table of what tests vary
     uid: str = "",
     container: str = "containerd://1",
     waiting: str = "",
+    annotations: PodAnnotations | None = None,
 ) -> Pod:
     """Return a pod; by default one that is ready."""
     word = "True" if ready else "False"
     return Pod(
-        metadata=ObjectMeta(
+        metadata=PodMeta(
             name=name,
             namespace=NAMESPACE,
             uid=uid or f"uid-{name}",
             labels=labels if labels is not None else {"app": "qwen"},
+            annotations=annotations,
             deletion_timestamp="2026-01-01T00:00:00Z" if leaving else None,
         ),
         status=PodStatus(
