@@ -4,6 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+JOBS ?= $(shell nproc)
 # Small, and one of each kind; `scripts/fetch_tokenizers.py --list` names all that tests know.
 TOKENIZERS ?= qwen3 deepseek_v4 mistral_v3 mistral_tekken
 
@@ -27,10 +28,7 @@ setup: $(VENV)/.dev ## the environment for developing, from the lock file
 .PHONY: test
 test: $(VENV)/.dev ## the test suite with its coverage gate
 	-$(MAKE) --no-print-directory tokenizers
-	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(ARGS)
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 .PHONY: tokenizers
 tokenizers: $(VENV)/.dev ## real models' tokenizers for the tests (kept in .cache; without them tests skip)

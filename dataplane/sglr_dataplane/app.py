@@ -255,7 +255,7 @@ async def serve(
 async def _beside(
     router: Router, config: RouterConfig, server: DrainingServer
 ) -> AsyncGenerator[None]:
-    """Serve the admin port, and follow the certificate, within the block."""
+    """Serve the admin and gRPC ports, and follow the certificate, within the block."""
     async with AsyncExitStack() as stack:
         if config.tls is not None:
             following = follow_certificate(server, config.tls, config.reload_interval)
@@ -263,6 +263,18 @@ async def _beside(
         if config.admin is not None:
             await stack.enter_async_context(
                 serving_admin(config.admin, router.registry, router.drain, clock=time.monotonic)
+            )
+        if config.grpc is not None:
+            # Its gRPC stack is 15 MB that routers without it need not carry.
+            from sglr_dataplane.inference import serving_inference
+
+            await stack.enter_async_context(
+                serving_inference(
+                    config.grpc,
+                    router.app,
+                    tls=config.tls,
+                    max_body_bytes=config.limits.max_body_bytes,
+                )
             )
         yield
 

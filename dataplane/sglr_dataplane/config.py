@@ -51,6 +51,17 @@ class AdminConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GrpcConfig:
+    """The port with ``inference.v1``."""
+
+    host: str
+    port: int
+    """0 lets the kernel choose; 50051 by convention."""
+    shared: bool = False
+    """Whether the processes of one router listen on it together."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterConfig:
     """Everything a router process is told at its start."""
 
@@ -78,4 +89,6 @@ class RouterConfig:
     """None serves plain text, as behind a proxy that ends TLS."""
     admin: AdminConfig | None = None
     """None serves no admin port."""
+    grpc: GrpcConfig | None = None
+    """None serves no inference.v1, and loads no gRPC stack for it: 15 MB."""
     drain: DrainSettings = field(default_factory=DrainSettings)

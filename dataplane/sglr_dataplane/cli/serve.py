@@ -17,7 +17,14 @@ from sglr_dataplane import log
 from sglr_dataplane.api.admin import AdminRefusedError
 from sglr_dataplane.api.server import AddressInUseError, TlsFilesError
 from sglr_dataplane.app import FleetEndedError, serve
-from sglr_dataplane.config import AdminConfig, DrainSettings, Limits, RouterConfig, ServerTls
+from sglr_dataplane.config import (
+    AdminConfig,
+    DrainSettings,
+    GrpcConfig,
+    Limits,
+    RouterConfig,
+    ServerTls,
+)
 from sglr_dataplane.fleet.intake_channel import IntakeConfig
 from sglr_dataplane.fleet.keys import KeysFileError
 from sglr_proto.backend import ManifestError
@@ -88,6 +95,10 @@ def _add_tls_and_admin_arguments(parser: argparse.ArgumentParser) -> None:
         "--admin-port", type=int, metavar="PORT",
         help="serves /debug/workers, for sglr top; 8081 by convention (none)",
     )  # fmt: skip
+    parser.add_argument(
+        "--grpc-port", type=int, metavar="PORT",
+        help="serves inference.v1 on --host, with TLS where HTTP has it; 50051 by convention (none)",
+    )  # fmt: skip
 
 
 def _tls(arguments: argparse.Namespace) -> ServerTls | None:
@@ -105,6 +116,12 @@ def _admin(arguments: argparse.Namespace) -> AdminConfig | None:
         host=arguments.admin_host or "127.0.0.1",
         token_file=arguments.admin_token_file,
     )
+
+
+def _grpc(arguments: argparse.Namespace) -> GrpcConfig | None:
+    if arguments.grpc_port is None:
+        return None
+    return GrpcConfig(arguments.host, arguments.grpc_port)
 
 
 def _add_operator_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,6 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
         keys=arguments.keys_file,
         tls=_tls(arguments),
         admin=_admin(arguments),
+        grpc=_grpc(arguments),
         cors_origins=tuple(arguments.cors_origin),
         drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )

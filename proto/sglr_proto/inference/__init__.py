@@ -1,0 +1,1 @@
+"""The router as a gRPC service: inference.v1, for clients that speak gRPC instead of HTTP."""
