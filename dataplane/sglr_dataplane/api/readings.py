@@ -69,6 +69,7 @@ def _pipeline(asked: Asked, recipe: Recipe, job: Job) -> Pipeline:
         recipe.vocabulary.decoder(),
         stop=job.sampling.stop,
         trim_stop=not job.sampling.no_stop_trim,
+        min_tokens=job.sampling.min_new_tokens,
         hidden=frozenset() if asked.shows_special else recipe.vocabulary.special,
         new_call_id=_new_call_id,
     )

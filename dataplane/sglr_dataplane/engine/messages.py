@@ -27,6 +27,7 @@ def generate_request(job: Job) -> scheduler_pb2.GenerateRequest:
         log_metrics=True,
         stream=job.stream,
         require_reasoning=job.require_reasoning,
+        lora_id=job.lora_id,
     )
 
 
@@ -50,7 +51,8 @@ def sampling_params(sampling: Sampling) -> scheduler_pb2.SamplingParams:
         repetition_penalty=sampling.repetition_penalty,
         # None stays absent: the engine then generates up to the context limit.
         max_new_tokens=sampling.max_new_tokens,
-        stop=sampling.stop,
+        # sglang's minimum keeps end tokens away, but not strings: then only the router looks.
+        stop=() if sampling.min_new_tokens else sampling.stop,
         stop_token_ids=sampling.stop_token_ids,
         # Ids come back, not text: nothing may be left out of what stop strings are held against.
         skip_special_tokens=False,

@@ -41,6 +41,13 @@ class StopMatcher:
         """Whether there is no stop string to look for."""
         return not self._tables
 
+    @property
+    def firsts(self) -> str | None:
+        """The characters that stop strings begin with; None while one may have begun."""
+        if self._held or self.matched is not None or any(table.state for table in self._tables):
+            return None
+        return "".join(table.stop[0] for table in self._tables)
+
     def feed(self, pieces: Sequence[TextPiece]) -> Sequence[TextPiece]:
         """Return the pieces that are surely before any stop string; nothing after a match."""
         if not self._tables:
@@ -51,6 +58,20 @@ class StopMatcher:
             end = self._first_end(piece.text)
             if end is not None:
                 return self._cut(piece, end)
+            self._held.append(piece)
+            self._length += len(piece.text)
+        return self._release(max(table.state for table in self._tables))
+
+    def pass_over(self, pieces: Sequence[TextPiece]) -> Sequence[TextPiece]:
+        """Return what ``feed`` would, but stop strings that are complete within *pieces* go on.
+
+        One that only begins there counts, if the pieces that are fed later complete it.
+        """
+        if not self._tables:
+            return pieces
+        for piece in pieces:
+            for table in self._tables:
+                table.pass_over(piece.text)
             self._held.append(piece)
             self._length += len(piece.text)
         return self._release(max(table.state for table in self._tables))
@@ -112,10 +133,18 @@ class _Table:
             length += stop[position] == stop[length]
             self._fallback[position] = length
 
-    def advance(self, text: str, limit: int) -> int | None:
-        """Follow *text* up to *limit*; return the end of the first occurrence."""
+    def pass_over(self, text: str) -> None:
+        """Follow *text* beyond every occurrence."""
+        at: int | None = 0
+        while at is not None:
+            at = self.advance(text, len(text), at)
+            if self.state == len(self.stop):
+                # What has just ended may overlap with another that begins within it.
+                self.state = self._fallback[-1]
+
+    def advance(self, text: str, limit: int, at: int = 0) -> int | None:
+        """Follow *text* from *at* up to *limit*; return the end of the first occurrence."""
         stop = self.stop
-        at = 0
         while at < limit:
             if self.state == 0:
                 at = text.find(stop[0], at, limit)

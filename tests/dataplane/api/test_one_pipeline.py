@@ -163,6 +163,7 @@ OPTIONS = st.fixed_dictionaries(
         "skip_special_tokens": st.booleans(),
         "ignore_eos": st.booleans(),
         "stop_token_ids": st.just([1]),
+        "min_tokens": st.integers(0, 8),
     },
 )
 
@@ -227,13 +228,15 @@ def _calls(deltas: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     logprobs=st.none() | st.integers(0, 2),
     stop=st.sampled_from([None, ["STOP"], ["é"], ["O", "ST"]]),
     echo=st.booleans(),
+    least=st.integers(0, 8),
 )
 @settings(max_examples=100)
 async def test_a_completion_stream_is_the_whole_answer(
-    said: Written, logprobs: int | None, stop: list[str] | None, echo: bool
+    said: Written, logprobs: int | None, stop: list[str] | None, echo: bool, least: int
 ) -> None:
     """Text, log probabilities with their offsets, finish and usage are equal in both modes."""
-    body = {"model": "m", "prompt": "Hi", "logprobs": logprobs, "stop": stop, "echo": echo}
+    body = {"model": "m", "prompt": "Hi", "logprobs": logprobs, "stop": stop, "echo": echo,
+            "min_tokens": least}  # fmt: skip
     asked = decode_completion(json.dumps(body).encode())
     flowing = {**body, "stream": True, "stream_options": {"include_usage": True}}
     asked_flowing = decode_completion(json.dumps(flowing).encode())

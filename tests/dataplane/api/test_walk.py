@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from sglr_dataplane.prompt.tokenizer import Tokenizer
 from sglr_dataplane.sim.script import Incident, Play, Rule, Script
-from support.router import RunningRouter, a_worker, manifest, running_router
+from support.router import DEMO_MODEL, RunningRouter, a_worker, manifest, running_router
 from support.sim import sim_worker
 
 HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
@@ -224,6 +225,40 @@ async def test_a_stop_string_ends_the_answer_before_it(tmp_path: Path) -> None:
     assert whole["message"]["content"] == "one two "
     assert whole["finish_reason"] == "stop"
     assert streamed == "one two "
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_min_tokens_holds_off_stop_strings_at_every_api(tmp_path: Path, stream: bool) -> None:
+    """A stop string within the first tokens ends nothing; the next one does, whatever the API."""
+    least = len(Tokenizer.from_dir(DEMO_MODEL).encode("one STOP two"))
+    shared = {"model": "m", "stream": stream}
+    sampling = {"stop": ["STOP"], "min_tokens": least}
+    native = {"stop": ["STOP"], "min_new_tokens": least}
+    async with (
+        a_worker(Play(text="one STOP two STOP three", chunk_size=2)) as worker,
+        running_router(tmp_path, manifest(worker.address)) as router,
+    ):
+        bodies = [
+            (await router.http.post(path, json={**shared, **fields})).text
+            for path, fields in (
+                ("/v1/chat/completions", {"messages": HELLO, **sampling}),
+                ("/v1/completions", {"prompt": "Hi", **sampling}),
+                ("/generate", {"text": "Hi", "sampling_params": native}),
+            )
+        ]
+
+    for body in bodies:
+        frames = events(body)[:-1] if stream else [json.loads(body)]
+        assert "".join(map(said, frames)) == "one STOP two ", body
+
+
+def said(frame: Any) -> str:
+    """Return the text in one frame, or one answer, of any of OpenAI's and SGLang's APIs."""
+    if "choices" not in frame:
+        return str(frame["text"])
+    choice = frame["choices"][0]
+    told = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
+    return told.get("content") or ""
 
 
 async def test_the_openai_sdk_streams_and_parses(tmp_path: Path) -> None:

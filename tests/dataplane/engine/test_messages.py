@@ -82,6 +82,15 @@ def test_every_parameter_reaches_its_field() -> None:
     assert request.require_reasoning
 
 
+def test_with_a_minimum_of_tokens_stop_strings_are_the_routers_alone() -> None:
+    """An engine's minimum keeps end tokens away, but ends at a stop string all the same."""
+    wanted = Sampling(min_new_tokens=3, stop=("a",), stop_token_ids=(7,))
+    params = generate_request(Job("0" * 32, "m", (1,), wanted)).sampling_params
+
+    assert list(params.stop) == []
+    assert (params.min_new_tokens, list(params.stop_token_ids)) == (3, [7])
+
+
 @pytest.mark.parametrize("kind", ["json_schema", "regex", "ebnf_grammar", "structural_tag"])
 def test_a_grammar_fills_its_own_arm(kind: str) -> None:
     """Each kind of constraint is the arm of the same name."""

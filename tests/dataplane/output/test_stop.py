@@ -59,6 +59,24 @@ def test_a_special_token_keeps_its_id_when_it_was_held_back() -> None:
     assert [(p.text, p.token_id) for p in released] == [("<a>", 7), ("c", None)]
 
 
+def test_a_stop_string_that_is_passed_over_counts_only_from_where_it_is_fed() -> None:
+    """Complete before: no match. Complete after, be it begun before or within another: one."""
+    for passed, fed, shown, matched in (
+        ("xENDy", "z", "xENDyz", None),
+        ("xEND", "yENDz", "xENDy", "END"),
+        ("xEN", "Dy", "x", "END"),
+        ("aaa", "a", "aa", "aa"),
+        ("ENDEND", "", "ENDEND", None),
+    ):
+        matcher = StopMatcher(["END", "aa"], trim=True)
+        pieces = [*matcher.pass_over([Cut(passed)]), *matcher.feed([Cut(fed)])]
+        if matcher.matched is None:
+            pieces += matcher.flush()
+
+        assert "".join(piece.text for piece in pieces) == shown, passed
+        assert matcher.matched == matched, passed
+
+
 @given(
     text=st.text("ab<>", max_size=40),
     stops=st.lists(st.text("ab<>", min_size=1, max_size=5), max_size=3, unique=True),
