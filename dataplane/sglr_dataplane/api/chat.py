@@ -126,7 +126,7 @@ class Walk:
             len(prompt.ids),
             sampling.max_new_tokens,
             longest_prompt=self._registry.max_prompt_tokens(recipe.backend_key),
-            context=facts.context_length if facts else None,
+            context=self._registry.max_total_tokens(recipe.backend_key),
             param=asked.prompt_field,
         )
         return Job(

@@ -93,7 +93,7 @@ class Embeddings:
             len(prompt.ids),
             None,
             longest_prompt=self._registry.max_prompt_tokens(recipe.backend_key),
-            context=None,
+            context=self._registry.max_total_tokens(recipe.backend_key),
             param="input",
         )
         return Job(new_job_id(), asked.model, prompt.ids, stream=False, task="embed")

@@ -51,7 +51,7 @@ class Models:
         cards: dict[str, dict[str, Any]] = {}
         for key in self._registry.counts():
             model = self._registry.backend(key).spec.model
-            limit = self._registry.max_prompt_tokens(key)
+            limit = self._registry.max_total_tokens(key)
             formats = self._formats(key)
             for name in filter(may_use, (model.name, *model.aliases)):
                 extras = {"root": model.name, "parent": None, "max_model_len": limit, **formats}

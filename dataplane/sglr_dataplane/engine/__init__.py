@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -25,13 +25,16 @@ class EngineFacts:
     max_req_input_len: int | None
     """A prompt of this many tokens, or more, is refused; None when the worker does not say."""
     context_length: int | None
-    """The model's window in tokens, from ``server_args.context_length``; None when unset."""
+    """What a prompt and its answer may have together, in tokens: ``server_args.context_length`` as
+    far as the worker has room for it; None when it does not say."""
     max_running_requests: int | None
     version: str
     default_sampling_params: str
     """JSON of the model's ``generation_config``; ``""`` when there is none."""
     is_generation: bool = True
     """False: the model embeds, and generates nothing."""
+    adapters: tuple[tuple[str, str], ...] = ()
+    """The LoRA adapters it has loaded: name and id of each, as it calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,4 +119,18 @@ class Engine(Protocol):
 
     async def aclose(self) -> None:
         """Close the connection; running streams end with WorkerUnavailableError."""
+        ...
+
+
+@runtime_checkable
+class SchedulerEngine(Protocol):
+    """The client of a worker that can be asked for more: SGLang's own, over gRPC."""
+
+    async def generates(self) -> bool:
+        """Return whether the worker generates a token when asked to: GPU work, so ask seldom.
+
+        Raises:
+            WorkerUnavailableError: It cannot be reached.
+            DeadlineExceededError: It says neither yes nor no within the generation's deadline.
+        """
         ...

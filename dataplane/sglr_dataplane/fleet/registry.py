@@ -194,6 +194,11 @@ class Registry:
         ]
         return min(limits, default=None)
 
+    def max_total_tokens(self, backend_key: str) -> int | None:
+        """Return what prompt and answer may have together at every known worker; None: unknown."""
+        windows = (facts.context_length for facts in self._all_facts(backend_key))
+        return min((window for window in windows if window is not None), default=None)
+
     def facts(self, backend_key: str) -> EngineFacts | None:
         """Return what a worker of *backend_key* says of itself; None while none has spoken."""
         return next(iter(self._all_facts(backend_key)), None)

@@ -19,7 +19,8 @@ def check_length(
         prompt_tokens: Length of the prompt.
         max_new_tokens: How much the client wants at most; None: whatever fits.
         longest_prompt: What the workers take; None when they have not said.
-        context: The model's window; None when the workers have not said.
+        context: What prompt and answer may have together, ``max_model_len`` of ``/v1/models``; None
+            when the workers have not said.
         param: The field that the prompt came in.
 
     Raises:
@@ -29,10 +30,12 @@ def check_length(
     if prompt_tokens == 0:
         raise InvalidRequestError(f"'{param}' gives an empty prompt.", param=param)
     if longest_prompt is not None and prompt_tokens > longest_prompt:
+        # Workers keep some of the window for the answer.
+        known = longest_prompt if context is None else context
+        share = "" if known == longest_prompt else f", of which a prompt may have {longest_prompt}"
         raise ContextLengthExceededError(
-            f"This model's maximum context length is {longest_prompt} tokens. However, your "
-            f"{param} resulted in {prompt_tokens} tokens. Please reduce the length of the "
-            f"{param}.",
+            f"This model's maximum context length is {known} tokens{share}. However, your {param} "
+            f"resulted in {prompt_tokens} tokens. Please reduce the length of the {param}.",
             param=param,
         )
     if context is None or max_new_tokens is None:

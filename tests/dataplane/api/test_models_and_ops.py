@@ -32,7 +32,7 @@ async def test_models_are_listed_as_typed_clients_need_them(router: RunningRoute
         assert isinstance(card["created"], int)
         assert isinstance(card["owned_by"], str)
         assert card["root"] == "m"
-        assert card["max_model_len"] == 8185
+        assert card["max_model_len"] == 8192
         # What sglang calls its parsers, and why these.
         assert (card["tool_call_parser"], card["reasoning_parser"]) == ("qwen", "qwen3")
         assert "<tool_call>" in card["parsers_reason"]

@@ -150,7 +150,7 @@ async def test_what_an_engine_takes_in_silence_is_refused_too(
 
 
 async def test_a38_what_does_not_fit_is_refused_at_every_api(tmp_path: Path) -> None:
-    """400 context_length_exceeded in the words agents match, and no worker is asked."""
+    """400 context_length_exceeded in the words agents match, with the number that models have."""
     many = "word " * 9000
     requests: list[tuple[str, dict[str, Any]]] = [
         ("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": many}]}),
@@ -168,9 +168,11 @@ async def test_a38_what_does_not_fit_is_refused_at_every_api(tmp_path: Path) -> 
             (await router.http.post(path, json=request)).json()["error"]
             for path, request in requests
         ]
+        models = await router.http.get("/v1/models")
 
     assert {error["code"] for error in errors} == {"context_length_exceeded"}
-    assert all("maximum context length is" in error["message"] for error in errors)
+    told = models.json()["data"][0]["max_model_len"]
+    assert all(f"maximum context length is {told} tokens" in e["message"] for e in errors)
     assert worker.requests == []
 
 

@@ -140,6 +140,22 @@ def test_facts_leave_out_what_cannot_be_trusted() -> None:
     assert facts.version == "0.5.23"
 
 
+@pytest.mark.parametrize(
+    ("declared", "longest", "window"),
+    [(8192, 8186, 8192), (None, 8186, 8192), (32768, 4090, 4096), (4096, 0, 4096), (None, 0, None)],
+)
+def test_the_window_is_what_the_worker_has_room_for(
+    declared: int | None, longest: int, window: int | None
+) -> None:
+    """What is declared, or what the longest prompt tells: whichever is less; a prompt may be six short."""
+    arguments = Struct()
+    arguments.update({"context_length": declared})
+    server = scheduler_pb2.GetServerInfoResponse(server_args=arguments)
+    model = scheduler_pb2.GetModelInfoResponse(max_req_input_len=longest)
+
+    assert engine_facts(model, server).context_length == window
+
+
 def test_wished_logprobs_reach_their_fields() -> None:
     """A job that asks for them says how many, and from where in the prompt; 0 is its beginning."""
     job = Job(id="0" * 32, model="m", input_ids=(1,), logprobs=LogprobsWish(top=3, prompt_from=0))

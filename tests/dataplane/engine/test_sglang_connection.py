@@ -107,7 +107,7 @@ async def test_facts_do_without_the_optional_rpc() -> None:
         facts = await engine.facts()
 
     assert facts.max_req_input_len == 8186
-    assert facts.context_length is None
+    assert facts.context_length == 8192  # six more than the longest prompt
     assert facts.version == ""
 
 

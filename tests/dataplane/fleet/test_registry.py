@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sglr_dataplane.fleet.registry import Counts, Registry
@@ -161,11 +163,24 @@ def test_the_prompt_limit_is_the_smallest_and_below_the_workers() -> None:
     assert registry.facts(KEY) is first.facts
 
 
+def test_the_window_is_the_smallest_that_any_worker_has() -> None:
+    """What /v1/models tells holds at whichever worker a request comes to."""
+    registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine(), "c": ScriptedEngine()})
+    first, second, third = registry.workers()
+    first.facts = replace(some_facts(), context_length=8192)
+    second.facts = replace(some_facts(), context_length=4096)
+    third.facts = replace(some_facts(), context_length=None)
+
+    assert registry.max_total_tokens(KEY) == 4096
+    assert registry.max_total_tokens("default/none") is None
+
+
 def test_nothing_is_known_before_a_worker_has_spoken() -> None:
     """No limit and no facts are None, not zero."""
     registry = a_registry({"a": ScriptedEngine()}, ready=False)
 
     assert registry.max_prompt_tokens(KEY) is None
+    assert registry.max_total_tokens(KEY) is None
     assert registry.facts(KEY) is None
 
 

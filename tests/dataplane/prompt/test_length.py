@@ -18,9 +18,14 @@ def test_what_fits_passes(
 
 
 def test_a38_a_prompt_over_the_limit_is_named() -> None:
-    """The words that agents match on, with both numbers."""
-    with pytest.raises(ContextLengthExceededError, match="maximum context length is 90 tokens"):
+    """The words that agents match on, with the window that /v1/models tells, and its part."""
+    with pytest.raises(
+        ContextLengthExceededError,
+        match=r"maximum context length is 100 tokens, of which a prompt may have 90. .* in 91 tok",
+    ):
         check_length(91, None, longest_prompt=90, context=100)
+    with pytest.raises(ContextLengthExceededError, match=r"maximum context length is 90 tokens\. "):
+        check_length(91, None, longest_prompt=90, context=None)
 
 
 def test_a38_prompt_and_completion_must_fit_together() -> None:
