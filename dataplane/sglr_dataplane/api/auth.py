@@ -47,7 +47,7 @@ class Authentication:
         key = self._keys.find(presented) if presented else None
         if key is None:
             scope["state"]["failure"] = InvalidKeyError.code
-            await fault_reply(_refusal(presented))(scope, receive, send)
+            await fault_reply(_refusal(presented), scope["path"])(scope, receive, send)
             return
         scope["state"]["key"] = key
 

@@ -12,9 +12,7 @@ import logging
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
-from sglr_dataplane.api.faults import envelope, fault_reply
+from sglr_dataplane.api.faults import fault_reply, last_frames
 from sglr_dataplane.errors import RouterDrainingError
 
 if TYPE_CHECKING:
@@ -126,7 +124,7 @@ class Draining:
         reply = _Reply(send, self._drain)
         if self._drain.phase in {DrainPhase.REFUSING, DrainPhase.EXPIRED}:
             scope["state"]["failure"] = RouterDrainingError.code
-            await fault_reply(_draining())(scope, receive, reply)
+            await fault_reply(_draining(), scope["path"])(scope, receive, reply)
             return
         self._drain.enter(task)
         try:
@@ -170,15 +168,12 @@ class _Reply:
         try:
             async with asyncio.timeout(_LAST_WORDS):
                 if not self._started:
-                    await fault_reply(_draining())(scope, receive, self)
+                    await fault_reply(_draining(), scope["path"])(scope, receive, self)
                 elif self._streams and not self._over:
-                    frame = b"data: " + orjson.dumps(envelope(_draining())) + b"\n\n"
-                    await self({"type": "http.response.body", "body": frame + _DONE})
+                    frames = last_frames(_draining(), scope["path"])
+                    await self({"type": "http.response.body", "body": frames})
         except TimeoutError:
             logger.info("a client did not read its last frame")
-
-
-_DONE: Final = b"data: [DONE]\n\n"
 
 
 def _draining() -> RouterDrainingError:

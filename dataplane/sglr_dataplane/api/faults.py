@@ -58,6 +58,22 @@ def anthropic_envelope(error: RouterError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
+def last_frames(error: RouterError, path: str) -> bytes:
+    """Return what ends a stream of *path* that failed, whatever it has told so far."""
+    if path.startswith("/v1/messages"):
+        return named_event(anthropic_envelope(error))
+    if path.startswith("/v1/responses"):
+        # OpenAI's word for a failure that no response object tells of.
+        told = {"code": error.code, "message": error.message, "param": error.param}
+        return named_event({"type": "error", **told, "sequence_number": 0})
+    return b"data: " + orjson.dumps(envelope(error)) + b"\n\ndata: [DONE]\n\n"
+
+
+def named_event(event: dict[str, Any]) -> bytes:
+    """Return *event* as Anthropic's and OpenAI's newer streams have it: named by its type."""
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+
+
 def fault_reply(error: RouterError, path: str = "") -> Response:
     """Return the HTTP answer for *error*; 413 and 408 also close the connection, its body is unread.
 

@@ -70,6 +70,27 @@ async def test_requests_need_a_key_and_probes_do_not(tmp_path: Path) -> None:
     assert len(worker.requests) == 2
 
 
+async def test_refusals_of_callers_have_anthropics_shape_where_its_clients_ask(
+    tmp_path: Path,
+) -> None:
+    """No key, and more than the rate allows: /v1/messages says both as Anthropic does."""
+    body = {**REQUEST, "max_tokens": 5}
+    async with (
+        a_worker(Play(text="Hi.")) as worker,
+        running_router(tmp_path, manifest(worker.address), keys=a_keys_file(tmp_path)) as router,
+    ):
+        answers = [
+            await router.http.post("/v1/messages", json=body, headers=headers)
+            for headers in ({}, *[{"x-api-key": "sk-SECRET123"}] * 4)
+        ]
+
+    first, *_, last = (answer.json() for answer in answers)
+    assert [answer.status_code for answer in answers] == [401, 200, 200, 200, 429]
+    assert (first["type"], first["error"]["type"]) == ("error", "authentication_error")
+    assert (last["type"], last["error"]["type"]) == ("error", "rate_limit_error")
+    assert int(answers[-1].headers["retry-after"]) >= 1
+
+
 async def test_a_key_says_which_models_it_may_use(tmp_path: Path) -> None:
     """Another model is 404, as if it were not there, and is not listed either."""
     async with (

@@ -85,6 +85,46 @@ async def test_a46_short_streams_finish_long_ones_are_told_new_ones_refused(tmp_
     assert int(refused.headers["retry-after"]) >= 1
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "name"),
+    [
+        ("/v1/messages", {"messages": BODY["messages"], "max_tokens": 9}, "overloaded_error"),
+        ("/v1/responses", {"input": "Hi"}, "router_draining"),
+        ("/v1/completions", {"prompt": "Hi"}, "router_draining"),
+    ],
+)
+async def test_a46_the_last_frame_is_in_the_words_of_its_api(
+    tmp_path: Path, path: str, fields: dict[str, Any], name: str
+) -> None:
+    """Events where the API has events, before the stream and within it."""
+    drain = DrainSettings(settle=0, deadline=0.7)
+    body = {"model": "m", "stream": True, **fields}
+    async with (
+        a_worker(ENDLESS) as worker,
+        running_router(tmp_path, manifest(worker.address), drain=drain) as router,
+        router.http.stream("POST", path, json=body) as answer,
+    ):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await eventually(lambda: is_draining(router.http))
+        refused = (await router.http.post(path, json=body)).json()
+        *_, last = [frame for frame in (await answer.aread()).decode().split("\n\n") if frame]
+
+    if path == "/v1/completions":
+        assert last == "data: [DONE]"
+        assert refused["error"]["code"] == name
+        return
+    event, data = last.split("\n")
+    told = json.loads(data.removeprefix("data: "))
+    assert event == "event: error"
+    assert told["type"] == "error"
+    if path == "/v1/messages":
+        assert told["error"]["type"] == name
+        assert refused["error"]["type"] == name
+    else:
+        assert told["code"] == name
+        assert refused["error"]["code"] == name
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a46_a_request_without_an_answer_at_the_deadline_is_503(
     tmp_path: Path, stream: bool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from sglr_dataplane.api.faults import anthropic_envelope
+from sglr_dataplane.api.faults import anthropic_envelope, named_event
 from sglr_dataplane.api.schema.anthropic import decode_messages
 from sglr_dataplane.output.deltas import (
     CallArguments,
@@ -65,19 +65,19 @@ class MessagesReply:
             "stop_sequence": None,
             "usage": _usage(usage),
         }
-        return _event({"type": "message_start", "message": message})
+        return named_event({"type": "message_start", "message": message})
 
     def news(self, news: News) -> bytes:
         """Return the events that tell *news*."""
-        return b"".join(_event(event) for delta in news.deltas for event in self._told(delta))
+        return b"".join(named_event(event) for delta in news.deltas for event in self._told(delta))
 
     def end(self, _usages: Sequence[Usage]) -> bytes:
         """Return ``message_stop``."""
-        return _event({"type": "message_stop"})
+        return named_event({"type": "message_stop"})
 
     def failure(self, error: RouterError) -> bytes:
         """Return the error event."""
-        return _event(anthropic_envelope(error))
+        return named_event(anthropic_envelope(error))
 
     def whole(self, _prompts: Sequence[PromptIds], choices: Sequence[WholeChoice]) -> object:
         """Return the message."""
@@ -167,7 +167,3 @@ def _complete(block: dict[str, Any]) -> dict[str, Any]:
         return block | {"input": orjson.loads(text)}
     except orjson.JSONDecodeError:
         return block
-
-
-def _event(event: dict[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))

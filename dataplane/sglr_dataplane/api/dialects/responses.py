@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from sglr_dataplane.api.faults import named_event
 from sglr_dataplane.api.logprobs import chat_logprobs
 from sglr_dataplane.api.replies import total_usage
 from sglr_dataplane.api.schema import ChatRequest
@@ -221,7 +220,7 @@ class ResponsesReply:
     def _frame(self, event: Event) -> bytes:
         numbered = event | {"sequence_number": self._sequence}
         self._sequence += 1
-        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(numbered))
+        return named_event(numbered)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
