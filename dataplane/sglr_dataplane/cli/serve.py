@@ -25,10 +25,10 @@ from sglr_dataplane.config import (
     RouterConfig,
     ServerTls,
 )
-from sglr_dataplane.fleet.intake_channel import IntakeConfig
+from sglr_dataplane.fleet.intake_config import IntakeConfig
 from sglr_dataplane.fleet.keys import KeysFileError
 from sglr_proto.backend import ManifestError
-from sglr_proto.duration import seconds
+from sglr_proto.duration import refuse_outside, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cors-origin", action="append", default=[], metavar="ORIGIN",
         help="an origin whose pages may call this router, or *; may be repeated (none)",
     )  # fmt: skip
+    parser.add_argument(
+        "--processes", type=_processes, default=1, metavar="N",
+        help="processes that share the port, each for one core; limits of backends and keys "
+        "are divided among them (%(default)s)",
+    )  # fmt: skip
     _add_tls_and_admin_arguments(parser)
+    parser.add_argument(
+        "--keepalive", type=_pause, default=default.keepalive, metavar="TIME",
+        help="silence after which a stream gets a comment, 100ms to 1h (%(default)gs)",
+    )  # fmt: skip
     parser.add_argument(
         "--drain-settle", type=_duration, default=default.drain.settle, metavar="TIME",
         help="after SIGTERM, how long requests are still taken while /readyz fails (%(default)gs)",
@@ -170,8 +179,14 @@ def run(arguments: argparse.Namespace) -> int:
         admin=_admin(arguments),
         grpc=_grpc(arguments),
         cors_origins=tuple(arguments.cors_origin),
+        keepalive=arguments.keepalive,
         drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )
+    if config.grpc is not None and arguments.processes > 1:
+        if not config.grpc.port:
+            print("sglr serve: --grpc-port needs a number with --processes.", file=sys.stderr)
+            return 2
+        config = replace(config, grpc=replace(config.grpc, shared=True))
     log.set_up(config.log_level)
     # Its thread pool would start per process and not survive a fork; requests are the parallelism.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -206,6 +221,15 @@ def _duration(text: str) -> float:
         return seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _pause(text: str) -> float:
+    """Return *text* in seconds: long enough that comments are no traffic of their own."""
+    try:
+        refuse_outside(0.1, 3600, keepalive=text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return seconds(text)
 
 
 def default_cache_dir() -> str:

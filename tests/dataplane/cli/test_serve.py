@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from support.router import manifest
+from sglr_dataplane.sim.script import Play
+from support.router import SECONDS, a_worker, eventually, manifest
+from support.router_process import sglr
 
 SERVE = [sys.executable, "-m", "sglr_dataplane", "serve", "--cache-dir", "verdicts"]
 
@@ -36,6 +39,36 @@ def test_a_wrong_manifest_names_the_field(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(manifest("127.0.0.1:1").replace("model:", "modle:"))
 
     assert "spec.modle" in _refused(tmp_path, "-f", "b.yaml", "--port", "0")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("pause", ["0s", "2h", "15"])
+def test_a_keepalive_that_makes_no_sense_is_refused(tmp_path: Path, pause: str) -> None:
+    """No pause at all would fill the network, one of hours keeps nothing alive."""
+    assert f"'{pause}'" in _refused(tmp_path, "-f", "b.yaml", "--keepalive", pause)
+
+
+async def _is_ready(http: httpx2.AsyncClient) -> bool:
+    return (await http.get("/readyz")).status_code == 200
+
+
+@pytest.mark.processes
+async def test_the_pause_between_keepalives_is_what_was_asked_for(tmp_path: Path) -> None:
+    """A stream that is silent for longer than that has its comment."""
+    silent = Play(text="late", first_delay="900ms")
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    async with a_worker(silent) as worker:
+        (tmp_path / "b.yaml").write_text(manifest(worker.address))
+        flags = ["-f", str(tmp_path / "b.yaml"), "--port", "0", "--keepalive", "200ms"]
+        async with (
+            sglr("serve", *flags) as address,
+            httpx2.AsyncClient(base_url=f"http://{address}", timeout=SECONDS) as http,
+        ):
+            await eventually(lambda: _is_ready(http))
+            answer = await http.post("/v1/chat/completions", json=body)
+
+    assert answer.text.startswith(": keep-alive\n\n: keep-alive\n\n")
+    assert answer.text.endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.processes
