@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run.sh [DIR]: SGLang's HTTP server, the same SGLang behind the router over gRPC, and the comparison of the two.
+# run.sh [DIR]: SGLang's HTTP server, the same SGLang behind the router over gRPC, and the comparison of the two; then
+# what ends or hangs an engine, sent to another one through the router.
 # DIR (.cache/interop) is what setup.sh makes; each server has its log there. Ends what it started.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,7 +9,11 @@ target=$(mkdir -p "${1:-$root/.cache/interop}" && cd "${1:-$root/.cache/interop}
 [ -f "$target/model/config.json" ] || "$here/setup.sh" "$target"
 
 pids=()
-end() { for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done; wait || true; }
+end() {
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  wait || true
+  pids=()
+}
 trap end EXIT
 
 free_port() { "$root/.venv/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
@@ -19,13 +24,31 @@ sglang() {  # PORT LOG [ARGS...]
   SGLANG_USE_CPU_ENGINE=1 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 "$target/venv/bin/python" -m sglang.launch_server \
     --model-path "$target/model" --served-model-name tiny --host 127.0.0.1 --port "$port" --device cpu \
     --attention-backend torch_native --sampling-backend pytorch --context-length 8192 --max-total-tokens 65536 \
-    --max-running-requests 32 --disable-overlap-schedule --skip-server-warmup "$@" >"$target/$log" 2>&1 &
+    --disable-overlap-schedule --skip-server-warmup "$@" >"$target/$log" 2>&1 &
   pids+=($!)
 }
 
-until_ok() {  # URL LOG
+router() {  # PORT WORKER LOG SPEC...
+  local port=$1 worker=$2 log=$3 manifest=$target/${3%.log}.yaml
+  shift 3
+  cat >"$manifest" <<YAML
+apiVersion: sglr.dev/v1alpha1
+kind: SGLangBackend
+metadata: {name: tiny}
+spec:
+  model: {name: tiny}
+  tokenizer: {path: $target/model}
+  workers: {static: {endpoints: [{host: 127.0.0.1, port: $worker}]}}
+YAML
+  printf '  %s\n' "$@" >>"$manifest"
+  "$root/.venv/bin/sglr" serve -f "$manifest" --port "$port" >"$target/$log" 2>&1 &
+  pids+=($!)
+}
+
+until_ok() {  # URL LOG: of the process that was started last
   for _ in $(seq 300); do
     curl -fsS -o /dev/null "$1" 2>/dev/null && return
+    kill -0 "${pids[-1]}" 2>/dev/null || break
     sleep 1
   done
   echo "no answer from $1; see $target/$2" >&2
@@ -33,21 +56,26 @@ until_ok() {  # URL LOG
   return 1
 }
 
-http=$(free_port) grpc=$(free_port) router=$(free_port)
-sglang "$http" reference.log
+http=$(free_port) grpc=$(free_port) full=$(free_port) compared=$(free_port) shield=$(free_port)
+sglang "$http" reference.log --max-running-requests 32
 until_ok "http://127.0.0.1:$http/health" reference.log
-sglang "$grpc" worker.log --smg-grpc-mode
-cat >"$target/backends.yaml" <<YAML
-apiVersion: sglr.dev/v1alpha1
-kind: SGLangBackend
-metadata: {name: tiny}
-spec:
-  model: {name: tiny}
-  tokenizer: {path: $target/model}
-  workers: {static: {endpoints: [{host: 127.0.0.1, port: $grpc}]}}
-YAML
-"$root/.venv/bin/sglr" serve -f "$target/backends.yaml" --port "$router" >"$target/router.log" 2>&1 &
-pids+=($!)
-until_ok "http://127.0.0.1:$router/readyz" worker.log
+# SGLang makes up these two ports by adding to the first, which can lead out of the range of ports.
+sglang "$grpc" worker.log --max-running-requests 32 --smg-grpc-mode \
+  --grpc-port "$(free_port)" --smg-http-sidecar-port "$(free_port)"
+router "$compared" "$grpc" router.log 'routing: {policy: RoundRobin}'
+until_ok "http://127.0.0.1:$compared/readyz" worker.log
+failed=0
 PYTHONPATH="$root/scripts" "$root/.venv/bin/python" -m interop.compare \
-  --reference "http://127.0.0.1:$http" --router "http://127.0.0.1:$router"
+  --reference "http://127.0.0.1:$http" --router "http://127.0.0.1:$compared" || failed=1
+end
+
+# A small engine, and a router that is told to send it more than it queues.
+sglang "$full" full.log --max-running-requests 8 --max-queued-requests 8 --smg-grpc-mode \
+  --grpc-port "$(free_port)" --smg-http-sidecar-port "$(free_port)"
+engine=${pids[-1]}
+router "$shield" "$full" shield.log 'admission: {maxInflightPerEndpoint: 200}' 'timeouts: {firstToken: 20s}'
+until_ok "http://127.0.0.1:$shield/readyz" full.log
+PYTHONPATH="$root/scripts" "$root/.venv/bin/python" -m interop.shield \
+  --router "http://127.0.0.1:$shield" || failed=1
+kill -0 "$engine" || { echo "the engine's process has ended; see $target/full.log" >&2; failed=1; }
+exit $failed
