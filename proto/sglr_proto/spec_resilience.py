@@ -52,6 +52,22 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         refuse_outside(0.01, 86400, request=self.request)
 
 
+class Hedge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """When a request is given to a second worker beside the first; whoever answers first has it."""
+
+    after: Annotated[
+        Duration,
+        Meta(
+            description="How long the first worker may take for its first token; 1ms to 1h. No "
+            "default: above the slowest tenth of first tokens, or most requests run twice."
+        ),
+    ]
+
+    def __post_init__(self) -> None:
+        """Refuse times outside their bounds."""
+        refuse_outside(0.001, 3600, after=self.after)
+
+
 class Retry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What is tried again, on another worker each time, and only before the first content.
 
@@ -117,6 +133,15 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = "10s"
 
+    hedge: Annotated[
+        Hedge | None,
+        Meta(
+            description="A second worker for requests that are late; it counts as an attempt and "
+            "on the budget, takes idle room only, and the loser is cancelled. Default: none, for "
+            "it costs up to a fifth more work."
+        ),
+    ] = None
+
     def __post_init__(self) -> None:
         """Refuse times outside their bounds, and a longest wait below the shortest."""
         refuse_outside(1, 600, budgetWindow=self.budget_window)
@@ -165,8 +190,19 @@ class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = 3
 
+    generate_interval: Annotated[
+        Duration | None,
+        Meta(
+            description="Between two probes by the scheduler's own HealthCheck, which generates a "
+            "token; none while real requests are answered. 1s to 24h. Default: never: each router "
+            "would take a step of every GPU."
+        ),
+    ] = None
+
     def __post_init__(self) -> None:
         """Refuse times outside their bounds."""
+        if self.generate_interval is not None:
+            refuse_outside(1, 86400, generateInterval=self.generate_interval)
         refuse_outside(0.05, 600, interval=self.interval)
         refuse_outside(0.01, 60, timeout=self.timeout)
 

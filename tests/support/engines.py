@@ -64,6 +64,10 @@ class ScriptedEngine:
         """The jobs that were sent, in order."""
         self.streams: list[ScriptedStream] = []
         self.probes = 0
+        self.generations: list[bool | RouterError] = [True]
+        """What it says when it is asked for a token, in turn; the last stays."""
+        self.generated = 0
+        """How often it was asked for one."""
         self.asked = 0
         """How often facts were asked for."""
         self.sent = 0
@@ -95,6 +99,15 @@ class ScriptedEngine:
         """Return the next word on health."""
         self.probes += 1
         answer = self.health.pop(0) if len(self.health) > 1 else self.health[0]
+        if isinstance(answer, RouterError):
+            raise answer
+        return answer
+
+    async def generates(self) -> bool:
+        """Return the next word on generating."""
+        self.generated += 1
+        said = self.generations
+        answer = said.pop(0) if len(said) > 1 else said[0]
         if isinstance(answer, RouterError):
             raise answer
         return answer

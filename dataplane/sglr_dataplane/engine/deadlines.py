@@ -25,6 +25,8 @@ class Deadlines:
     """For the call's status after its last message. The answer is complete: only tidiness waits."""
     probe: float = 2.0
     """For a health check; its own limit, so that no request's wait is a probe's."""
+    generation: float = 25.0
+    """For a health check that generates a token: SGLang itself says no after 20 s."""
     facts: float = 10.0
     """For what a worker says of itself: its full list of arguments, while it is busy warming up."""
     bundle: float = 120.0

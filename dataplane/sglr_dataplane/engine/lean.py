@@ -81,6 +81,15 @@ class LeanEngine:
             ) from failure
         return True
 
+    async def generates(self) -> bool:
+        """Return whether the worker generates a token when asked to."""
+        answer = scheduler_pb2.HealthCheckResponse()
+        try:
+            await self._ask(f"{_SERVICE}HealthCheck", b"", answer, self._deadlines.generation)
+        except CallError as failure:
+            raise translated(failure) from failure
+        return answer.healthy
+
     async def facts(self) -> EngineFacts:
         """Return what the worker says of itself; without GetServerInfo what the model says."""
         model = scheduler_pb2.GetModelInfoResponse()
@@ -96,7 +105,18 @@ class LeanEngine:
             if failure.code != UNIMPLEMENTED:
                 raise translated(failure) from failure
             return engine_facts(model, None)
-        return engine_facts(model, server)
+        return engine_facts(model, server, await self._adapters())
+
+    async def _adapters(self) -> scheduler_pb2.ListLoadedLoRAAdaptersResponse | None:
+        """Return the worker's list of adapters; None from one that has no such list."""
+        listed = scheduler_pb2.ListLoadedLoRAAdaptersResponse()
+        try:
+            await self._ask(f"{_SERVICE}ListLoadedLoRAAdapters", b"", listed, self._deadlines.facts)
+        except CallError as failure:
+            if failure.code != UNIMPLEMENTED:
+                raise translated(failure) from failure
+            return None
+        return listed
 
     async def tokenizer_bundle(self) -> TokenizerBundle:
         """Return the worker's tokenizer."""

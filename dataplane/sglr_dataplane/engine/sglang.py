@@ -111,6 +111,16 @@ class SGLangEngine:
             ) from failure
         return True
 
+    async def generates(self) -> bool:
+        """Return whether the worker generates a token when asked to."""
+        stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
+        limit = self._deadlines.generation
+        try:
+            answer = await stub.HealthCheck(scheduler_pb2.HealthCheckRequest(), timeout=limit)
+        except aio.AioRpcError as failure:
+            raise _translated(failure) from failure
+        return bool(answer.healthy)
+
     async def facts(self) -> EngineFacts:
         """Return what the worker says of itself; without GetServerInfo what the model says."""
         stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
@@ -125,7 +135,15 @@ class SGLangEngine:
             if failure.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise _translated(failure) from failure
             return engine_facts(model, None)
-        return engine_facts(model, server)
+        try:
+            adapters = await stub.ListLoadedLoRAAdapters(
+                scheduler_pb2.ListLoadedLoRAAdaptersRequest(), timeout=limit
+            )
+        except aio.AioRpcError as failure:
+            if failure.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise _translated(failure) from failure
+            return engine_facts(model, server)
+        return engine_facts(model, server, adapters)
 
     async def tokenizer_bundle(self) -> TokenizerBundle:
         """Return the worker's tokenizer."""

@@ -8,6 +8,7 @@ import math
 import random
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.errors import (
@@ -20,6 +21,7 @@ from sglr_dataplane.errors import (
 )
 from sglr_dataplane.fleet.caller import NOBODY, Caller, routing_key
 from sglr_dataplane.fleet.lease import Lease
+from sglr_dataplane.fleet.race import first_of
 from sglr_dataplane.fleet.rates import UNLIMITED, Meter, Rates
 from sglr_dataplane.fleet.retry import Retries
 from sglr_dataplane.fleet.stream import Stream
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.gate import Slot
     from sglr_dataplane.fleet.lease import OnOutcome
     from sglr_dataplane.fleet.pool import Pool
+    from sglr_dataplane.fleet.race import Opening
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
@@ -149,19 +152,48 @@ class Dispatcher:
         )
 
     async def _attempt(self, worker: Worker, attempts: Attempts, slot: Slot) -> Stream:
-        """Return the stream of the job on *worker*, opened; closed when it fails or is cancelled."""
+        """Return the stream of the job on *worker*, or on the one that is asked when it is late."""
         pool = attempts.pool
-        pause = pool.settings.retry.longest_pause
-        lease = Lease(worker, self._on_outcome, self._clock, longest_pause=pause)
+        after = pool.settings.retry.hedge_after
         pool.gate.began(slot)
+        try:
+            if after is None:
+                return await self._open(worker, attempts)
+            return await first_of(
+                partial(self._open, worker, attempts),
+                lambda: self._spare(attempts),
+                after,
+                goes_on=attempts.retries.note,
+            )
+        except BaseException:
+            pool.gate.paused(slot)
+            raise
+
+    async def _open(self, worker: Worker, attempts: Attempts) -> Stream:
+        """Return the stream of the job on *worker*, opened; closed when it fails or is cancelled."""
+        pause = attempts.pool.settings.retry.longest_pause
+        lease = Lease(worker, self._on_outcome, self._clock, longest_pause=pause)
         stream = Stream(lease, attempts.job, ends_at=attempts.ends_at, clock=self._clock)
         try:
             await stream.open()
         except BaseException:
             await stream.aclose()
-            pool.gate.paused(slot)
             raise
         return stream
+
+    def _spare(self, attempts: Attempts) -> Opening | None:
+        """Return an attempt on another worker beside the running one; None when there is no room.
+
+        Nobody who waits is overtaken, and the budget of retries is not exceeded: a fleet that is
+        late because it is full must not get every request twice.
+        """
+        pool = attempts.pool
+        offer = self._registry.offer(pool.backend.key, without=attempts.tried)
+        if not offer.candidates or pool.gate.waiting or not attempts.retries.hedge(self._clock()):
+            return None
+        worker = pool.policy.choose(attempts.job, offer.candidates, attempts.key)
+        attempts.tried.add(worker.id)
+        return partial(self._open, worker, attempts)
 
     async def _pause(self, seconds: float, ends_at: float) -> None:
         """Wait for *seconds*, but not past *ends_at*: the next attempt says that time is over."""

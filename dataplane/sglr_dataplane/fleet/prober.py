@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from sglr_dataplane.engine import SchedulerEngine
 from sglr_dataplane.errors import RouterError, WorkerUnavailableError
 from sglr_dataplane.fleet.schedule import Schedule
 from sglr_dataplane.fleet.worker import WorkerState
@@ -157,6 +158,8 @@ class Checkup:
         """Of its connection, as of the newest probe's start."""
         self._facts_at: float | None = None
         """When its facts were asked for; None when they are no longer to be trusted."""
+        self._generated_at: float | None = None
+        """When it last generated a token for a probe; None before."""
         self._is_inspected = False
         """Whether this very process was looked at more closely, as far as can be told."""
 
@@ -179,7 +182,7 @@ class Checkup:
             self._losses, self._attempts = losses, 1
         if self.worker.suspect:
             # A probe or a connection failed: another process may have come up in its place.
-            self._facts_at = None
+            self._facts_at = self._generated_at = None
             self._is_inspected = False
         asked_at = self._clock()
         try:
@@ -192,7 +195,26 @@ class Checkup:
         if not serving:
             self._declined("The worker reports that it is not serving.")
             return
-        await self._passed()
+        if await self._generates():
+            await self._passed()
+
+    async def _generates(self) -> bool:
+        """Return whether the worker generates, as far as it is to be asked; count it if not."""
+        every, engine, now = self.schedule.generation, self.worker.engine, self._clock()
+        if every is None or not isinstance(engine, SchedulerEngine):
+            return True
+        signs = (self._generated_at, self.worker.answered_at)
+        if any(at is not None and at > now - every for at in signs):
+            return True
+        try:
+            problem = None if await engine.generates() else "The worker generates no token."
+        except RouterError as failure:
+            problem = f"The worker generates no token: {failure.message}"
+        if problem is None or self._answered_since(now):
+            self._generated_at = self._clock()
+            return True
+        self._failed(problem)
+        return False
 
     def _answered_since(self, when: float) -> bool:
         answered_at = self.worker.answered_at

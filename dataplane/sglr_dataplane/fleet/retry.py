@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sglr_dataplane.errors import (
+    InvalidRequestError,
+    RequestTooLargeError,
     RouterError,
     WorkerBusyError,
     WorkerError,
@@ -27,6 +29,8 @@ class RetrySettings:
     budget_percent: int = 20
     budget_minimum: int = 10
     budget_window: float = 10.0
+    hedge_after: float | None = None
+    """Seconds without a first chunk after which another worker is asked as well; None never."""
 
     def backoff(self, attempt: int, chance: float) -> float:
         """Return the seconds to wait before attempt *attempt*, counted from 1 for the second try.
@@ -101,6 +105,19 @@ class Retries:
             self._free -= 1
             return True
         return self._budget.take(now)
+
+    def hedge(self, now: float) -> bool:
+        """Return whether the job may be on a second worker too from *now* on; count it if so."""
+        if self._left < 1 or not self._budget.take(now):
+            return False
+        self._left -= 1
+        return True
+
+    def note(self, failure: RouterError) -> bool:
+        """Count *failure*, beside which another attempt runs; return whether that may go on."""
+        self._is_worth_it(failure)
+        # Another worker would refuse the job, too.
+        return not isinstance(failure, InvalidRequestError | RequestTooLargeError)
 
     def _is_worth_it(self, failure: RouterError) -> bool:
         if isinstance(failure, WorkerLostError):

@@ -26,3 +26,6 @@ class Schedule:
     facts: float = 15.0
     """Between two looks at what a healthy worker says of itself. It only changes with a restart,
     which most often fails a probe, and then is noticed at once; this is for one between two."""
+    generation: float | None = None
+    """Between two probes that have a worker generate a token, unless it answered a job meanwhile;
+    None never: each costs a step of the GPU, and there are as many askers as routers."""

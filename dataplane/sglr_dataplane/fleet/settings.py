@@ -90,12 +90,15 @@ def _retry(spec: Spec) -> RetrySettings:
         budget_percent=wanted.budget_percent,
         budget_minimum=wanted.budget_minimum,
         budget_window=seconds(wanted.budget_window),
+        hedge_after=seconds(wanted.hedge.after) if wanted.hedge is not None else None,
     )
 
 
 def _schedule(spec: Spec) -> Schedule:
     wanted = spec.health_check
+    every = wanted.generate_interval
     return Schedule(
+        generation=seconds(every) if every is not None else None,
         interval=seconds(wanted.interval),
         failures=wanted.unhealthy_threshold,
         successes=wanted.healthy_threshold,
