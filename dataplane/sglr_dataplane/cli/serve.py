@@ -25,7 +25,7 @@ from sglr_dataplane.config import (
     RouterConfig,
     ServerTls,
 )
-from sglr_dataplane.fleet.intake_config import IntakeConfig
+from sglr_dataplane.fleet.intake_channel import IntakeConfig
 from sglr_dataplane.fleet.keys import KeysFileError
 from sglr_proto.backend import ManifestError
 from sglr_proto.duration import refuse_outside, seconds
@@ -61,11 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cors-origin", action="append", default=[], metavar="ORIGIN",
         help="an origin whose pages may call this router, or *; may be repeated (none)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--processes", type=_processes, default=1, metavar="N",
-        help="processes that share the port, each for one core; limits of backends and keys "
-        "are divided among them (%(default)s)",
     )  # fmt: skip
     _add_tls_and_admin_arguments(parser)
     parser.add_argument(
@@ -182,11 +177,6 @@ def run(arguments: argparse.Namespace) -> int:
         keepalive=arguments.keepalive,
         drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )
-    if config.grpc is not None and arguments.processes > 1:
-        if not config.grpc.port:
-            print("sglr serve: --grpc-port needs a number with --processes.", file=sys.stderr)
-            return 2
-        config = replace(config, grpc=replace(config.grpc, shared=True))
     log.set_up(config.log_level)
     # Its thread pool would start per process and not survive a fork; requests are the parallelism.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
