@@ -1,5 +1,6 @@
 """Bad input: a clear refusal in OpenAI's envelope, and nothing of it reaches a worker."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -134,7 +135,7 @@ async def test_a34_an_unknown_model_is_a_404(served: tuple[RunningRouter, SimWor
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_body_over_the_limit_is_a_413(
+async def test_a39_a_body_over_the_limit_is_a_413(
     served: tuple[RunningRouter, SimWorker], chunked: bool
 ) -> None:
     """With or without a declared length; the limit is named and nothing reaches a worker."""
@@ -155,7 +156,33 @@ async def test_a_body_over_the_limit_is_a_413(
     assert worker.requests == []
 
 
-async def test_a_40_mb_body_is_refused_by_default(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("limit", "code"), [(2**25, "request_too_large"), (2**26, None)])
+async def test_a39_one_limit_decides_and_nothing_below_it(
+    tmp_path: Path, limit: int, code: str | None
+) -> None:
+    """40 MB that come piece by piece are read where the limit is higher, and by no other rule refused."""
+    text = json.dumps(message(content="Hello")).encode()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b" " * 10**6
+            await asyncio.sleep(0.002)
+        yield text
+
+    async with (
+        a_worker(Play(text="ok")) as worker,
+        running_router(
+            tmp_path, manifest(worker.address), limits=Limits(max_body_bytes=limit)
+        ) as router,
+    ):
+        answer = await router.http.post(PATH, content=slowly(), headers=JSON)
+
+    assert answer.status_code == (200 if code is None else 413)
+    assert answer.json().get("error", {}).get("code") == code
+    assert len(worker.requests) == (code is None)
+
+
+async def test_a39_a_40_mb_body_is_refused_by_default(tmp_path: Path) -> None:
     """The default limit stops it, and the router goes on serving."""
     async with (
         a_worker(Play(text="ok")) as worker,
@@ -204,5 +231,7 @@ async def test_a_prompt_over_the_workers_limit_is_a_400(
 
     error = _error(answer)
     assert (answer.status_code, error["code"]) == (400, "context_length_exceeded")
-    assert "maximum context length is 8185 tokens" in error["message"]
+    assert (
+        "maximum context length is 8192 tokens, of which a prompt may have 8185" in error["message"]
+    )
     assert worker.requests == []
