@@ -144,7 +144,7 @@ async def _routers(port: int, count: int, real: int, fleet: Fleet) -> None:
 
 async def _intake(port: int, number: int, fleet: Fleet) -> None:
     from sglr_dataplane.fleet.intake import Intake
-    from sglr_dataplane.fleet.intake_channel import IntakeConfig
+    from sglr_dataplane.fleet.intake_config import IntakeConfig
     from sglr_dataplane.metrics import RouterMetrics
     from sglr_proto.snapshot import Snapshot
 

@@ -7,7 +7,8 @@ import logging
 import random
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,26 +33,29 @@ from sglr_dataplane.api.server import (
     new_server,
 )
 from sglr_dataplane.engine.lean import LeanEngine, lean_engine
+from sglr_dataplane.fleet.across import AcrossCollector, families_of
 from sglr_dataplane.fleet.credentials import CredentialFiles, credentials_of
 from sglr_dataplane.fleet.dispatch import Dispatcher
-from sglr_dataplane.fleet.intake import Intake
 from sglr_dataplane.fleet.keys import Keys
 from sglr_dataplane.fleet.manifest_file import ManifestFile
-from sglr_dataplane.fleet.observe import FleetCollector
+from sglr_dataplane.fleet.observe import FleetCollector, describe
 from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.rates import Meter
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.settings import settings_of
+from sglr_dataplane.fleet.shares import share_of_snapshot
+from sglr_dataplane.fleet.siblings import Siblings, Standing
 from sglr_dataplane.metrics import RouterMetrics
 from sglr_dataplane.recipe import Recipes
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncGenerator, Callable
 
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
-    from sglr_dataplane.fleet.intake import Health
-    from sglr_dataplane.fleet.intake_channel import IntakeConfig
+    from sglr_dataplane.fleet.intake import Health, Intake
+    from sglr_dataplane.fleet.intake_config import IntakeConfig
     from sglr_dataplane.fleet.worker import Worker
     from sglr_proto.backend import SGLangBackend
     from sglr_proto.snapshot import Endpoint, Snapshot
@@ -63,20 +67,56 @@ class FleetEndedError(Exception):
     """What follows the backends and their workers ended although the router serves."""
 
 
+_READY_SECONDS: Final = 10.0
+"""How long a process that takes another's place waits for workers before it accepts connections:
+the others serve meanwhile, and a worker that does not answer may never."""
+_LOOK_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What one process of several has from the supervisor that started it."""
+
+    siblings: Siblings
+    listener: socket.socket
+    admin: socket.socket | None = None
+    """The admin port's; None when there is none."""
+    recipes: Recipes | None = None
+    """Those loaded already, whose memory the processes share; None: each loads its own."""
+    replaces: bool = False
+    """Whether it takes the place of one that died, while the others serve."""
+
+
 class Router:
     """One router process: its fleet, its recipes and its HTTP application."""
 
-    def __init__(self, config: RouterConfig, operator: IntakeConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: RouterConfig,
+        operator: IntakeConfig | None = None,
+        inherited: Inherited | None = None,
+    ) -> None:
         """Build every part; nothing runs yet. With an *operator* there is no manifest."""
         self._config = config
-        self.metrics = RouterMetrics()
-        self.registry = Registry(self._engine)
-        self.metrics.registry.register(FleetCollector(self.registry))
-        self.recipes = Recipes(config.cache_dir, max_prompt_chars=config.limits.max_prompt_chars)
+        self._inherited = inherited
+        self._siblings = inherited.siblings if inherited is not None else None
+        self._processes = self._siblings.count if self._siblings is not None else 1
+        self.metrics = RouterMetrics(self._siblings.folder if self._siblings is not None else None)
+        self.registry = Registry(self._engine, processes=self._processes)
+        self._gauges = FleetCollector(self.registry)
+        self.metrics.exposed.register(
+            self._gauges
+            if self._siblings is None
+            else AcrossCollector(self._gauges, self._siblings)
+        )
+        ready_made = inherited.recipes if inherited is not None else None
+        self.recipes = ready_made or Recipes(
+            config.cache_dir, max_prompt_chars=config.limits.max_prompt_chars
+        )
         self.manifest = ManifestFile(config.manifest)
         self.intake = self._intake(operator) if operator is not None else None
         self.drain = Drain(config.drain)
-        self.keys = Keys(config.keys)
+        self.keys = Keys(config.keys, self._processes)
         self._meter = Meter(time.monotonic)
         self._dispatcher = Dispatcher(
             self.registry, on_outcome=self._count_attempt, meter=self._meter
@@ -90,11 +130,25 @@ class Router:
     def apply(self, snapshot: Snapshot) -> None:
         """Make *snapshot* the truth: its workers and its models."""
         before = {backend.key: backend.spec.model.names for backend in self.registry.backends()}
-        self.registry.apply(snapshot)
+        self.registry.apply(share_of_snapshot(snapshot, self._processes))
         self.recipes.apply(snapshot)
         for key in before.keys() - self.registry.counts().keys():
             gone = [name for name in before[key] if self.registry.backend_of(name) is None]
             self.metrics.forget(key, gone)
+
+    def load_manifest(self) -> None:
+        """Put the manifest in force; with siblings, their last good one while it is broken.
+
+        Raises:
+            ManifestError: It is wrong, and there is no other.
+        """
+        kept = self._siblings.kept_manifest() if self._siblings is not None else None
+        self._apply_manifest(self.manifest.load() if kept is None else self.manifest.load_or(kept))
+
+    def _apply_manifest(self, snapshot: Snapshot) -> None:
+        self.apply(snapshot)
+        if self._siblings is not None and self.manifest.text is not None:
+            self._siblings.keep_manifest(self.manifest.text)
 
     async def run_fleet(self) -> None:
         """Follow the operator or the manifest, load recipes and probe workers, for ever."""
@@ -104,8 +158,12 @@ class Router:
                 group.create_task(self.intake.run())
             else:
                 group.create_task(
-                    self.manifest.follow(self.apply, interval=self._config.reload_interval)
+                    self.manifest.follow(
+                        self._apply_manifest, interval=self._config.reload_interval
+                    )
                 )
+            if self._siblings is not None:
+                group.create_task(self._siblings.tell(self._standing))
             group.create_task(self.keys.follow(self._config.reload_interval))
             group.create_task(
                 CredentialFiles().follow(
@@ -129,7 +187,19 @@ class Router:
             self.failure = failure
         self.on_failure()
 
+    def _standing(self) -> Standing:
+        """Return what this process tells its siblings."""
+        return Standing(
+            self.drain.phase.value,
+            self.drain.active,
+            families_of(self._gauges),
+            tuple(describe(self.registry, time.monotonic())),
+        )
+
     def _intake(self, operator: IntakeConfig) -> Intake:
+        # gRPC's own stack, which a router with a manifest has no use for: 15 MB, 0.1 s.
+        from sglr_dataplane.fleet.intake import Intake
+
         return Intake(
             operator,
             apply=self.apply,
@@ -204,11 +274,22 @@ class Router:
     async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
         fleet = asyncio.create_task(self._keep_fleet())
         try:
+            if self._inherited is not None and self._inherited.replaces:
+                await self._until_it_can_serve()
             yield
         finally:
             fleet.cancel()
             await asyncio.gather(fleet, return_exceptions=True)
             await self.registry.aclose()
+
+    async def _until_it_can_serve(self) -> None:
+        """Wait until a request would find a worker and a recipe, but not for ever."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < deadline:
+            counts = self.registry.counts()
+            if any(counts[key].ready and self.recipes.get(key) for key in counts):
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def serve(
@@ -216,6 +297,7 @@ async def serve(
     *,
     on_listening: Callable[[str, Callable[[], None]], None],
     operator: IntakeConfig | None = None,
+    inherited: Inherited | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, or until stopped.
 
@@ -224,6 +306,7 @@ async def serve(
         on_listening: Called once connections are accepted, with ``host:port`` and a function that
             ends serving: running answers are finished first.
         operator: Who says which backends exist; None reads the manifest instead.
+        inherited: What this process has from its supervisor; None: it is alone.
 
     Raises:
         AddressInUseError: The address cannot be listened on.
@@ -233,16 +316,16 @@ async def serve(
         AdminRefusedError: The admin port would be open to everybody.
         FleetEndedError: What follows the backends broke; answers that ran were finished.
     """
-    router = Router(config, operator)
+    router = Router(config, operator, inherited)
     router.keys.load()
     if operator is None:
         # A manifest that is wrong from the start ends the process, with its sentence.
-        router.apply(router.manifest.load())
-    listener = listen(config.host, config.port)
+        router.load_manifest()
+    listener = inherited.listener if inherited is not None else listen(config.host, config.port)
     server = new_server(router.app, router.drain, config.tls)
     address = address_of(listener)
     router.on_failure = server.stop
-    async with _beside(router, config, server):
+    async with _beside(router, config, server, inherited):
         with server.taking_signals():
             logger.info("listening", extra={"address": address})
             on_listening(address, server.stop)
@@ -253,7 +336,7 @@ async def serve(
 
 @asynccontextmanager
 async def _beside(
-    router: Router, config: RouterConfig, server: DrainingServer
+    router: Router, config: RouterConfig, server: DrainingServer, inherited: Inherited | None
 ) -> AsyncGenerator[None]:
     """Serve the admin and gRPC ports, and follow the certificate, within the block."""
     async with AsyncExitStack() as stack:
@@ -262,7 +345,14 @@ async def _beside(
             stack.push_async_callback(_ended, asyncio.create_task(following))
         if config.admin is not None:
             await stack.enter_async_context(
-                serving_admin(config.admin, router.registry, router.drain, clock=time.monotonic)
+                serving_admin(
+                    config.admin,
+                    router.registry,
+                    router.drain,
+                    clock=time.monotonic,
+                    listener=inherited.admin if inherited is not None else None,
+                    siblings=inherited.siblings if inherited is not None else None,
+                )
             )
         if config.grpc is not None:
             # Its gRPC stack is 15 MB that routers without it need not carry.

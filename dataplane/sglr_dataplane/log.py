@@ -15,6 +15,11 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 class JsonFormatter(logging.Formatter):
     """Renders a record as one JSON object: time, level, logger, message, and its ``extra`` facts."""
 
+    def __init__(self, process: int | None = None) -> None:
+        """Add *process* to every line, unless it is None."""
+        super().__init__()
+        self._process = process
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without a line break."""
         line: dict[str, object] = {
@@ -23,16 +28,21 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if self._process is not None:
+            line["process"] = self._process
         line.update((k, v) for k, v in vars(record).items() if k not in _STANDARD)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def set_up(level: str) -> None:
-    """Send every record at *level* or above to stderr as JSON; replaces earlier set-ups."""
+def set_up(level: str, process: int | None = None) -> None:
+    """Send every record at *level* or above to stderr as JSON; replaces earlier set-ups.
+
+    With *process*, every line says which of a router's processes wrote it.
+    """
     stream = logging.StreamHandler(sys.stderr)
-    stream.setFormatter(JsonFormatter())
+    stream.setFormatter(JsonFormatter(process))
     logging.basicConfig(level=level, handlers=[stream], force=True)
     # uvicorn's own lines repeat ours; what it warns about still passes.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
 
 # To 600 s: a long prompt behind a queue has its first token after minutes.
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
 class RouterMetrics:
-    """One router's metrics, in a registry of their own."""
+    """One process's metrics, in a registry of their own."""
 
-    def __init__(self) -> None:
-        """Create every metric at zero."""
+    def __init__(self, shared: Path | None = None) -> None:
+        """Create every metric at zero, or where a process before this one left it.
+
+        Args:
+            shared: The folder that the router's processes count in; None: there is one process.
+        """
         self.registry = CollectorRegistry()
+        self.exposed = self.registry
+        """What a scrape shows: the sum of all processes, the dead ones' counts included."""
+        self._is_shared = shared is not None
+        if shared is not None:
+            self.exposed = CollectorRegistry()
+            MultiProcessCollector(self.exposed, str(shared))  # type: ignore[no-untyped-call]  # the library's
         self.requests = Counter(
             "sglr_requests_total",
             "Requests answered, by route and by how they ended: a stream that failed after its "
@@ -26,7 +38,10 @@ class RouterMetrics:
             registry=self.registry,
         )
         self.in_flight = Gauge(
-            "sglr_requests_in_flight", "Requests being answered.", registry=self.registry
+            "sglr_requests_in_flight",
+            "Requests being answered.",
+            registry=self.registry,
+            multiprocess_mode="livesum",
         )
         self.first_token = Histogram(
             "sglr_time_to_first_token_seconds",
@@ -78,7 +93,12 @@ class RouterMetrics:
         )
 
     def forget(self, backend_key: str, models: Iterable[str]) -> None:
-        """Drop the series of a backend that is gone, and of the *models* nobody serves any more."""
+        """Drop the series of a backend that is gone, and of the *models* nobody serves any more.
+
+        Counts that several processes share stay: one process cannot take back what others counted.
+        """
+        if self._is_shared:
+            return
         for outcome in ("succeeded", "failed", "abandoned"):
             _remove(self.attempts, backend_key, outcome)
         for model in models:

@@ -26,7 +26,7 @@ class RateScope(enum.StrEnum):
 class RateLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What may be used of the backend in a minute; above it requests are answered 429.
 
-    Each limit holds per router process: n routers let n times as much through.
+    Each limit holds per router, whose processes divide it: n routers let n times as much through.
     """
 
     requests_per_minute: Annotated[
@@ -48,7 +48,7 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How many requests run and wait; each limit holds per router process."""
+    """How many requests run and wait; each limit holds per router, whose processes divide it."""
 
     max_inflight: Annotated[
         Jobs | None,

@@ -98,7 +98,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ge=0,
             le=10_000,
             description="Attempts after the first within `budgetWindow` that are allowed however "
-            "few requests there are; per router process. Default: 10, so that a quiet backend "
+            "few requests there are; per router, whose processes divide it. Default: 10, so that a quiet backend "
             "retries at all.",
         ),
     ] = 10

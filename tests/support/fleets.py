@@ -81,9 +81,12 @@ def a_registry(
     facts: EngineFacts | None = None,
     backend: SGLangBackend | None = None,
     clock: Callable[[], float] = time.monotonic,
+    processes: int = 1,
 ) -> Registry:
     """Return a registry with one worker per engine, by endpoint id; *ready* skips their probes."""
-    registry = Registry(lambda endpoint, _backend: engines[endpoint.id], clock=clock)
+    registry = Registry(
+        lambda endpoint, _backend: engines[endpoint.id], clock=clock, processes=processes
+    )
     registry.apply(a_snapshot(*map(an_endpoint, engines), backend=backend))
     if ready:
         for worker in registry.workers():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from prometheus_client import CollectorRegistry
 
 from sglr_dataplane.fleet.intake import Health, Intake
-from sglr_dataplane.fleet.intake_channel import IntakeConfig
+from sglr_dataplane.fleet.intake_config import IntakeConfig
 from sglr_dataplane.metrics import RouterMetrics
 from sglr_operator.compose import Ledger
 from sglr_operator.config import Address, PushConfig

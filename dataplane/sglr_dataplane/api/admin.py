@@ -16,9 +16,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sglr_dataplane.api.server import address_of, listen
+from sglr_dataplane.fleet.across import backends_together
 from sglr_dataplane.fleet.observe import describe
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncGenerator, Callable, Generator
 
     from starlette.requests import Request
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.api.drain import Drain
     from sglr_dataplane.config import AdminConfig
     from sglr_dataplane.fleet.registry import Registry
+    from sglr_dataplane.fleet.siblings import Siblings
 
 
 logger = logging.getLogger(__name__)
@@ -38,7 +41,7 @@ class AdminRefusedError(Exception):
 
 
 class Admin:
-    """``/debug/workers``: every backend, its queue and its workers, as this process sees them."""
+    """``/debug/workers``: every backend, its queue and its workers, as this router sees them."""
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Admin:
         *,
         token: str | None,
         clock: Callable[[], float],
+        siblings: Siblings | None = None,
     ) -> None:
         """Answer from *registry*.
 
@@ -55,7 +59,9 @@ class Admin:
             drain: Whether the process is ending.
             token: What callers must show; None lets everybody ask, on loopback only.
             clock: The fleet's.
+            siblings: The router's other processes, which are answered for as well.
         """
+        self._siblings = siblings
         self._registry = registry
         self._drain = drain
         self._token = token
@@ -71,10 +77,13 @@ class Admin:
                 {"WWW-Authenticate": "Bearer"},
                 "application/json",
             )
+        others = await asyncio.to_thread(self._siblings.others) if self._siblings else []
+        own = describe(self._registry, self._clock())
         content = {
             "phase": self._drain.phase.value,
-            "requests": self._drain.active,
-            "backends": describe(self._registry, self._clock()),
+            "processes": 1 + len(others),
+            "requests": self._drain.active + sum(other.requests for other in others),
+            "backends": backends_together([own, *(other.backends for other in others)]),
         }
         return Response(orjson.dumps(content), media_type="application/json")
 
@@ -87,16 +96,25 @@ class Admin:
 
 @asynccontextmanager
 async def serving_admin(
-    config: AdminConfig, registry: Registry, drain: Drain, *, clock: Callable[[], float]
+    config: AdminConfig,
+    registry: Registry,
+    drain: Drain,
+    *,
+    clock: Callable[[], float],
+    listener: socket.socket | None = None,
+    siblings: Siblings | None = None,
 ) -> AsyncGenerator[str]:
     """Serve the admin port within the block, and return where.
+
+    With *siblings* every process serves it, on the *listener* that all have, and each for all.
 
     Raises:
         AdminRefusedError: It would be open to everybody.
         AddressInUseError: It cannot listen there.
     """
-    admin = Admin(registry, drain, token=_token(config), clock=clock)
-    listener = listen(config.host, config.port, "--admin-port")
+    admin = Admin(registry, drain, token=admin_token(config), clock=clock, siblings=siblings)
+    if listener is None:
+        listener = listen(config.host, config.port, "--admin-port")
     server = _Quiet(
         uvicorn.Config(admin.app, loop="none", ws="none", log_config=None, access_log=False)
     )
@@ -119,7 +137,12 @@ class _Quiet(uvicorn.Server):
         yield
 
 
-def _token(config: AdminConfig) -> str | None:
+def admin_token(config: AdminConfig) -> str | None:
+    """Return what callers of the admin port must show; None lets everybody ask.
+
+    Raises:
+        AdminRefusedError: It would be open to everybody, or its token cannot be read.
+    """
     if config.token_file is None:
         if config.host not in {"127.0.0.1", "::1", "localhost"}:
             raise AdminRefusedError(

@@ -127,7 +127,7 @@ class Ops:
     async def metrics(self, _request: Request) -> Response:
         """Return the metrics in Prometheus' text format."""
         # Thousands of lines take tens of milliseconds: not on the event loop.
-        text = await asyncio.to_thread(generate_latest, self._metrics.registry)
+        text = await asyncio.to_thread(generate_latest, self._metrics.exposed)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     async def version(self, _request: Request) -> Response:
@@ -138,13 +138,17 @@ class Ops:
         return {
             key: {
                 "model": self._registry.backend(key).spec.model.name,
-                "ready": counts.ready > 0 and self._recipes.get(key) is not None,
+                "ready": counts.ready > 0 and self._is_prepared(key),
                 "known_workers": counts.known,
                 "ready_workers": counts.ready,
                 "problem": self._problem(key, counts),
             }
             for key, counts in self._registry.counts().items()
         }
+
+    def _is_prepared(self, key: str) -> bool:
+        """Return whether prompts can be made; HTTP workers make them themselves."""
+        return self._registry.is_http(key) or self._recipes.get(key) is not None
 
     def _problem(self, key: str, counts: Counts) -> str | None:
         """Return what keeps *key* from serving as it is meant to, with addresses; None if nothing."""

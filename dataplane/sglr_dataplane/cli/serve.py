@@ -8,15 +8,16 @@ import json
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
 from sglr_dataplane import log
 from sglr_dataplane.api.admin import AdminRefusedError
 from sglr_dataplane.api.server import AddressInUseError, TlsFilesError
-from sglr_dataplane.app import FleetEndedError, serve
+from sglr_dataplane.app import FleetEndedError, Inherited, serve
 from sglr_dataplane.config import (
     AdminConfig,
     DrainSettings,
@@ -25,13 +26,17 @@ from sglr_dataplane.config import (
     RouterConfig,
     ServerTls,
 )
-from sglr_dataplane.fleet.intake_channel import IntakeConfig
+from sglr_dataplane.fleet.intake_config import IntakeConfig
 from sglr_dataplane.fleet.keys import KeysFileError
 from sglr_proto.backend import ManifestError
 from sglr_proto.duration import refuse_outside, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_MOST_PROCESSES: Final = 256
+"""More than a machine of any kind has a use for: each wants a core and 100 MB."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cors-origin", action="append", default=[], metavar="ORIGIN",
         help="an origin whose pages may call this router, or *; may be repeated (none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--processes", type=_processes, default=1, metavar="N",
+        help="processes that share the port, each for one core; limits of backends and keys "
+        "are divided among them (%(default)s)",
     )  # fmt: skip
     _add_tls_and_admin_arguments(parser)
     parser.add_argument(
@@ -177,13 +187,43 @@ def run(arguments: argparse.Namespace) -> int:
         keepalive=arguments.keepalive,
         drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )
+    if config.grpc is not None and arguments.processes > 1:
+        if not config.grpc.port:
+            print("sglr serve: --grpc-port needs a number with --processes.", file=sys.stderr)
+            return 2
+        config = replace(config, grpc=replace(config.grpc, shared=True))
     log.set_up(config.log_level)
     # Its thread pool would start per process and not survive a fork; requests are the parallelism.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
+    operator = _operator(arguments)
+    if arguments.processes == 1:
+        return _serve(config, _announce, operator)
+    # What a router of one process never needs.
+    from sglr_dataplane.cli.prefork import Prefork
+
+    return _status_of(Prefork(config, operator, arguments.processes, _serve).run)
+
+
+def _serve(
+    config: RouterConfig,
+    on_listening: Callable[[str, Callable[[], None]], None],
+    operator: IntakeConfig | None,
+    inherited: Inherited | None = None,
+) -> int:
+    def work() -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            operator = _operator(arguments)
-            runner.run(serve(config, on_listening=_announce, operator=operator))
+            runner.run(
+                serve(config, on_listening=on_listening, operator=operator, inherited=inherited)
+            )
+        return 0
+
+    return _status_of(work)
+
+
+def _status_of(work: Callable[[], int]) -> int:
+    """Return what *work* returns, or the status of what it raises, told in a sentence."""
+    try:
+        return work()
     except (
         ManifestError,
         KeysFileError,
@@ -198,11 +238,16 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 def _announce(address: str, _stop: Callable[[], None]) -> None:
     print(json.dumps({"listening": True, "address": address}), flush=True)
+
+
+def _processes(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= _MOST_PROCESSES:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected 1 to {_MOST_PROCESSES}, not {text!r}")
 
 
 def _duration(text: str) -> float:

@@ -19,7 +19,8 @@ import grpc
 import grpc.aio
 
 from sglr_dataplane.fleet import intake_file
-from sglr_dataplane.fleet.intake_channel import IntakeConfig, authorization, operator_channel
+from sglr_dataplane.fleet.intake_channel import authorization, operator_channel
+from sglr_dataplane.fleet.intake_config import IntakeConfig
 from sglr_dataplane.fleet.intake_table import Refusal, Table
 from sglr_proto.discovery import push_pb2 as pb
 from sglr_proto.discovery.push_pb2_grpc import EndpointPushStub

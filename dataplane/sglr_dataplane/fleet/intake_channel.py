@@ -5,48 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import grpc
 import grpc.aio
 
+from sglr_dataplane.fleet.intake_config import IntakeConfig
+
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes; both ends say so, because gRPC's 4 MiB refuse a backend of 30,000 endpoints."""
-
-
-@dataclass(frozen=True, slots=True)
-class IntakeConfig:
-    """How a router subscribes. Times are in seconds."""
-
-    operator: str
-    """``HOST:PORT``; a name with several addresses is tried address by address."""
-    router: str
-    """The pod's name."""
-    pod_uid: str
-    process: int = 0
-    file: Path | None = None
-    """Where the last-known-good snapshot is kept; None keeps none."""
-    mounted: Path | None = None
-    """A read-only copy, tried when the file is absent or damaged."""
-    writes_file: bool = True
-    """False in all but one process of a pod."""
-    ca: Path | None = None
-    """PEM bundle of the operator's certificate; None dials without TLS."""
-    certificate: Path | None = None
-    key: Path | None = None
-    token: Path | None = None
-    """Bearer token, read again at each connect; needs TLS."""
-    first_backoff: float = 0.2
-    most_backoff: float = 5.0
-    """Doubling with full jitter: a restarted operator meets its routers spread over seconds."""
-    write_interval: float = 5.0
-    """Between two writes of the file: churn must not wear a disk."""
-    health_interval: float = 5.0
-    """Between two looks at the workers' health."""
-    welcome_deadline: float = 10.0
-    """From dialling to the first message."""
 
 
 @asynccontextmanager

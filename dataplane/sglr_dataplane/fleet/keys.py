@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from sglr_dataplane.fleet.fair_queue import Priority
 from sglr_dataplane.fleet.rates import Rates
+from sglr_dataplane.fleet.shares import share_of_rates
 from sglr_proto.documents import read_documents
 from sglr_proto.errors import ManifestError
 
@@ -61,8 +62,12 @@ class Key:
 class Keys:
     """The keys of one file. Only their hashes are kept in memory."""
 
-    def __init__(self, path: str | None) -> None:
-        """Remember *path*; None: no key is needed."""
+    def __init__(self, path: str | None, processes: int = 1) -> None:
+        """Remember *path*; None: no key is needed.
+
+        The rates of a key are divided among *processes*.
+        """
+        self._processes = processes
         self._path = Path(path) if path is not None else None
         self._stamp: tuple[int, int, int] | None = None
         self._keys: tuple[Key, ...] = ()
@@ -101,7 +106,10 @@ class Keys:
         except (OSError, UnicodeDecodeError) as error:
             raise KeysFileError(f"The keys' file {str(self._path)!r} cannot be read.") from error
         self._stamp = (stamp.st_mtime_ns, stamp.st_size, stamp.st_ino)
-        self._keys = _read(text, str(self._path))
+        keys = _read(text, str(self._path))
+        self._keys = tuple(
+            replace(key, rates=share_of_rates(key.rates, self._processes)) for key in keys
+        )
 
     async def follow(self, interval: float) -> None:
         """Read the file again whenever it changes, for ever; a broken one changes nothing."""

@@ -40,6 +40,11 @@ class ManifestFile:
             f"<ManifestFile {str(self._path)!r} version={self._version} problem={self.problem!r}>"
         )
 
+    @property
+    def text(self) -> str | None:
+        """What is in force; None before the first."""
+        return self._text
+
     def load(self) -> Snapshot:
         """Return the file's backends; the snapshot's version rises with each change.
 
@@ -48,6 +53,20 @@ class ManifestFile:
         """
         stamp, text = self._read()
         return self._take(stamp, text)
+
+    def load_or(self, kept: str) -> Snapshot:
+        """Return the file's backends, or while it is broken those of *kept*, its last good text.
+
+        For a process that takes another's place: it must not know less than those that run.
+        """
+        try:
+            return self.load()
+        except ManifestError as error:
+            self._complain(str(error))
+            problem, stamp = self.problem, self._stamp
+            snapshot = self._take(stamp, kept)
+            self.problem = problem
+            return snapshot
 
     async def follow(self, apply: Callable[[Snapshot], object], interval: float = 1.0) -> None:
         """Apply every later change of the file, for ever.
@@ -94,7 +113,7 @@ class ManifestFile:
             stamp = now
             await asyncio.sleep(_SETTLING)
 
-    def _take(self, stamp: _Stamp, text: str) -> Snapshot:
+    def _take(self, stamp: _Stamp | None, text: str) -> Snapshot:
         # Even if it is wrong: the same mistake is not told twice.
         self._stamp = stamp
         backends = read_manifests(text)

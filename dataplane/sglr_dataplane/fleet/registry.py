@@ -61,6 +61,7 @@ class Registry:
         *,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
+        processes: int = 1,
     ) -> None:
         """Start empty.
 
@@ -68,10 +69,12 @@ class Registry:
             engine_for: Makes the client of a worker of a backend.
             clock: Seconds that only go up; the one the dispatcher reads.
             chance: A number in ``[0, 1)``, for policies.
+            processes: How many share what a worker runs at once, this one included.
         """
         self._engine_for = engine_for
         self._chance = chance
         self._clock = clock
+        self._processes = processes
         self._pools: dict[str, Pool] = {}
         self._keys: dict[str, str] = {}
         self._leaving: set[Worker] = set()
@@ -286,7 +289,9 @@ class Registry:
             worker.told(endpoint, names)
             return worker
         engine = self._engine_for(endpoint, backend)
-        return Worker(backend.key, endpoint, engine, model_names=names)
+        return Worker(
+            backend.key, endpoint, engine, model_names=names, processes=self._processes
+        )
 
 
 def _keys_by_name(pools: Mapping[str, Pool]) -> dict[str, str]:

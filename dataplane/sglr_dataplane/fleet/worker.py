@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.engine import Engine
 from sglr_dataplane.fleet.breaker import Breaker
+from sglr_dataplane.fleet.shares import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -42,7 +43,13 @@ class Worker:
     """One worker of one backend. State changes in its methods only, all of them synchronous."""
 
     def __init__(
-        self, backend_key: str, endpoint: Endpoint, engine: Engine, *, model_names: frozenset[str]
+        self,
+        backend_key: str,
+        endpoint: Endpoint,
+        engine: Engine,
+        *,
+        model_names: frozenset[str],
+        processes: int = 1,
     ) -> None:
         """Start pending.
 
@@ -51,12 +58,14 @@ class Worker:
             endpoint: Where it is.
             engine: Its client; the worker's last stream must have ended before it is closed.
             model_names: What it may call the model it serves.
+            processes: How many share what it runs at once, this one included.
         """
         self.backend_key = backend_key
         self.endpoint = endpoint
         self.engine = engine
         engine.on_lost = self.was_lost
         self.model_names = model_names
+        self._processes = processes
         self.state = WorkerState.PENDING
         self.in_flight = 0
         self._busy = Counter[Engine]()
@@ -124,7 +133,7 @@ class Worker:
         """Return how many jobs more it may be given: up to *limit*, or to what it says it runs."""
         most = limit
         if most is None and self.facts is not None:
-            most = self.facts.max_running_requests
+            most = share(self.facts.max_running_requests, self._processes)
         return _UNLIMITED if most is None else most - self.in_flight
 
     def told(self, endpoint: Endpoint, model_names: frozenset[str]) -> None:

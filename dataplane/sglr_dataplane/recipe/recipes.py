@@ -158,6 +158,24 @@ class Recipes:
             await self._load(backend_key, backend)
         return self.get(backend_key)
 
+    def load_folders(self) -> None:
+        """Load, here and now, what is wanted and comes from folders of this machine.
+
+        For a process that others are forked from: they share the memory. Nothing is encoded, which
+        starts threads, and no repository is asked.
+        """
+        for key, backend in self._missing().items():
+            if backend.spec.tokenizer.path is None:
+                continue
+            try:
+                recipe = self._load_now(backend, None)
+            except (TokenizerLoadError, BrokenTemplateError) as error:
+                self._failed(key, str(error))
+                continue
+            self._problems.pop(key, None)
+            self._loaded[key] = (backend, recipe)
+            _report(recipe)
+
     def close(self) -> None:
         """Let the threads end that long prompts are made in."""
         self._threads.shutdown(wait=False, cancel_futures=True)

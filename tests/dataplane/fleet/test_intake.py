@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglr_dataplane.fleet import intake_file
-from sglr_dataplane.fleet.intake_channel import IntakeConfig
+from sglr_dataplane.fleet.intake_config import IntakeConfig
 from sglr_dataplane.fleet.intake_table import Table
 from sglr_proto.errors import SnapshotError
 from sglr_proto.snapshot import BackendSnapshot, Endpoint, Epoch, Snapshot, content_hash

@@ -167,6 +167,22 @@ async def test_undoing_a_broken_edit_is_no_change(tmp_path: Path) -> None:
         assert followed.snapshots.empty()
 
 
+def test_a_process_that_takes_anothers_place_starts_from_what_was_in_force(
+    tmp_path: Path,
+) -> None:
+    """While the file is broken; the problem is shown, and the next good edit is news."""
+    path = tmp_path / "backends.yaml"
+    path.write_text("kind: [")
+    file = ManifestFile(path)
+    snapshot = file.load_or(MANIFEST.format(model="kept"))
+
+    assert snapshot.backends[0].backend.spec.model.name == "kept"
+    assert file.problem is not None
+    path.write_text(MANIFEST.format(model="next"))
+    assert file.load_or("").backends[0].backend.spec.model.name == "next"
+    assert file.problem is None
+
+
 async def test_a_file_that_vanishes_takes_nothing_away(tmp_path: Path) -> None:
     """A missing or an emptied file is a problem, not an order to drop every worker."""
     path = a_file(tmp_path)
