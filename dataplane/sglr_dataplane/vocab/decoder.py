@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -43,6 +43,8 @@ class DecodingTable:
     """The codec error handler that replaces broken bytes as the model's own decoder does."""
     strip: int
     """How many spaces the model's own decoder takes from the very start of a text."""
+    first: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
+    """What ids are that stand for something else at the very start of a text."""
 
 
 class IncrementalDecoder:
@@ -58,7 +60,7 @@ class IncrementalDecoder:
     vocabulary, and its unused ids, stand for no text, as in ``decode``; nothing is raised for them.
     """
 
-    __slots__ = ("_hide", "_pending", "_strip", "_table")
+    __slots__ = ("_first", "_hide", "_pending", "_strip", "_table")
 
     def __init__(self, table: DecodingTable, hide: frozenset[int]) -> None:
         """Start at the beginning of a text.
@@ -70,11 +72,13 @@ class IncrementalDecoder:
         self._table = table
         self._hide = hide
         self._strip = table.strip
+        self._first = table.first or None  # None once it makes no difference
         self._pending = b""  # the first one to three bytes of a character
 
     def __repr__(self) -> str:
         """Show what is held back and how much is still to be stripped."""
-        return f"IncrementalDecoder(pending={self._pending!r}, strip={self._strip})"
+        begins = ", at the start" if self._first else ""
+        return f"IncrementalDecoder(pending={self._pending!r}, strip={self._strip}{begins})"
 
     @property
     def is_clean(self) -> bool:
@@ -82,7 +86,7 @@ class IncrementalDecoder:
 
         Then, and only then, ``Vocabulary.escaped`` may stand in for this decoder.
         """
-        return not self._strip and not self._pending
+        return not self._strip and not self._pending and self._first is None
 
     def feed(self, ids: Sequence[int]) -> list[Piece]:
         """Return what *ids* add to the text; ordinary text between two added tokens is one piece."""
@@ -90,6 +94,8 @@ class IncrementalDecoder:
         size = len(tokens)
         pieces: list[Piece] = []
         ordinary: list[bytes] = []
+        if self._first is not None:
+            ids = self._begun(pieces, ids, self._first)
         for token_id in ids:
             if token_id in hide:
                 continue
@@ -101,6 +107,23 @@ class IncrementalDecoder:
                 ordinary.append(tokens[token_id])
         self._add(pieces, b"".join(ordinary), final=False)
         return pieces
+
+    def _begun(
+        self, pieces: list[Piece], ids: Sequence[int], first: Mapping[int, bytes]
+    ) -> Sequence[int]:
+        """Read the first of *ids* that stands for something; return those behind it."""
+        tokens = self._table.tokens
+        for at, token_id in enumerate(ids):
+            if token_id in self._hide or not 0 <= token_id < len(tokens):
+                continue
+            if token_id in first or tokens[token_id]:
+                text = first.get(token_id, tokens[token_id]).decode()
+                if text:
+                    added = token_id if token_id in self._table.atomic else None
+                    pieces.append(Piece(text, added))
+                self._first = None
+                return ids[at + 1 :]
+        return ()
 
     def flush(self) -> list[Piece]:
         """Return what was held back: U+FFFD for a character that never became complete."""

@@ -45,6 +45,10 @@ class Decoder(msgspec.Struct, frozen=True):
     content: str = ""
     start: int = 0
     stop: int = 0
+    prefix: str = "##"
+    cleanup: bool = True
+    replacement: str = "▁"
+    prepend_scheme: str = "always"
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -82,11 +86,16 @@ class TokenizerDocument:
             raise TokenizerLoadError(f"{FILE} is not JSON: {error}.") from error
         vocab = _ids(file.model)
         return cls(
-            digest=hashlib.sha256(source).hexdigest(),
+            digest=digest_of(source),
             vocab=vocab,
             added=added_by_id(vocab, file.added_tokens),
             decoders=tuple(_flattened(file.decoder)),
         )
+
+
+def digest_of(source: bytes) -> str:
+    """Return the digest by which the tokenizer in *source* is known."""
+    return hashlib.sha256(source).hexdigest()
 
 
 def added_by_id(vocab: Mapping[str, int], tokens: Sequence[AddedToken]) -> dict[int, AddedToken]:
@@ -112,10 +121,10 @@ def added_by_id(vocab: Mapping[str, int], tokens: Sequence[AddedToken]) -> dict[
 
 
 def _ids(model: Model) -> Mapping[str, int]:
-    if model.type not in ("BPE", "WordLevel", "Unigram"):
+    if model.type not in ("BPE", "WordLevel", "Unigram", "WordPiece"):
         raise TokenizerLoadError(
             f"The tokenizer's model type {model.type!r} is not supported: expected 'BPE', "
-            "'Unigram' or 'WordLevel'."
+            "'Unigram', 'WordPiece' or 'WordLevel'."
         )
     if isinstance(model.vocab, list):
         vocab: Mapping[str, int] = {text: index for index, (text, _) in enumerate(model.vocab)}

@@ -1,4 +1,4 @@
-"""How vocabularies spell text: the two families of decoders that generative models use."""
+"""How vocabularies spell text: by the family of the decoder that undoes it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 
 from sglr_dataplane.vocab.decoder import EACH_BYTE, DecodingTable
 from sglr_dataplane.vocab.document import Decoder, TokenizerDocument, TokenizerLoadError
+from sglr_dataplane.vocab.words import Signs, Words
 
 
 class Spelling(Protocol):
@@ -20,7 +21,11 @@ class Spelling(Protocol):
     """How many spaces are taken from the very start of a text."""
 
     def bytes_of(self, token: str) -> bytes:
-        """Return the bytes *token* stands for."""
+        """Return the bytes *token* stands for, behind another one."""
+        ...
+
+    def first(self, token: str) -> bytes:
+        """Return the bytes *token* stands for at the very start of a text, but for *strip*."""
         ...
 
     def is_atomic(self, token: str) -> bool:
@@ -50,6 +55,8 @@ class ByteLevel:
             return token.translate(self._bytes).encode("latin-1")
         except UnicodeEncodeError:
             return token.encode()
+
+    first = bytes_of
 
     def is_atomic(self, token: str) -> bool:
         """Return whether the bytes of *token* are whole characters."""
@@ -85,6 +92,8 @@ class ByteFallback:
         text = self._text(token)
         return self._byte.get(text) or text.encode()
 
+    first = bytes_of
+
     def is_atomic(self, token: str) -> bool:
         """Return whether *token* is not a byte."""
         return self._text(token) not in self._byte
@@ -99,10 +108,16 @@ def spelling_of(decoders: Sequence[Decoder]) -> Spelling:
     """Return the spelling that *decoders*, a flattened sequence, undo.
 
     Raises:
-        TokenizerLoadError: They are neither ``ByteLevel`` nor ``Replace…, ByteFallback, Fuse`` with
-            a ``Strip`` of leading spaces.
+        TokenizerLoadError: They are none of those that are known.
     """
     types = [decoder.type for decoder in decoders]
+    if not types:
+        return Words(prefix=None, cleanup=False)
+    if types == ["WordPiece"]:
+        return Words(prefix=decoders[0].prefix, cleanup=decoders[0].cleanup)
+    if types == ["Metaspace"]:
+        drops_first = decoders[0].prepend_scheme != "never"
+        return Signs(decoders[0].replacement, drops_first=drops_first)
     if types in (["ByteLevel"], ["ByteLevel", "Fuse"]):
         return ByteLevel()
     first = next((i for i, name in enumerate(types) if name != "Replace"), len(types))
@@ -126,11 +141,16 @@ def table_of(document: TokenizerDocument) -> DecodingTable:
     """
     spelling = spelling_of(document.decoders)
     tokens = [b""] * (1 + max(*document.vocab.values(), *document.added))
-    for text, token_id in document.vocab.items():
+    first: dict[int, bytes] = {}
+    texts = {token_id: text for text, token_id in document.vocab.items()}
+    texts |= {token_id: added.content for token_id, added in document.added.items()}
+    for token_id, text in texts.items():
         tokens[token_id] = spelling.bytes_of(text)
+        begins = spelling.first(text)
+        if begins != tokens[token_id]:
+            first[token_id] = begins
     atomic: dict[int, str] = {}
     for token_id, added in document.added.items():
-        tokens[token_id] = spelling.bytes_of(added.content)
         if spelling.is_atomic(added.content):
             atomic[token_id] = tokens[token_id].decode()
     return DecodingTable(
@@ -138,6 +158,7 @@ def table_of(document: TokenizerDocument) -> DecodingTable:
         atomic=MappingProxyType(atomic),
         errors=spelling.errors,
         strip=spelling.strip,
+        first=MappingProxyType(first),
     )
 
 
@@ -153,6 +174,6 @@ def _replacement(decoder: Decoder) -> tuple[str, str]:
 
 def _unsupported(types: Sequence[object]) -> TokenizerLoadError:
     return TokenizerLoadError(
-        f"The tokenizer's decoder {types!r} is not supported: expected 'ByteLevel', or 'Replace', "
-        "'ByteFallback', 'Fuse' and a 'Strip' of leading spaces."
+        f"The tokenizer's decoder {types!r} is not supported: expected 'ByteLevel', 'WordPiece', "
+        "'Metaspace', or 'Replace', 'ByteFallback', 'Fuse' and a 'Strip' of leading spaces."
     )
