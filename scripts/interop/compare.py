@@ -74,6 +74,10 @@ def _frames(body: str) -> list[Any]:
 
 def _aspects(frames: list[Any]) -> dict[str, Any]:
     """Return what *frames*, one answer or the chunks of a stream, say in all."""
+    if isinstance(frames[0], list) or "meta_info" in frames[0]:
+        return _native_aspects(frames)
+    if "choices" not in frames[0]:
+        return {name: frames[0].get(name) for name in ("tokens", "count", "text")}
     texts: dict[int, str] = {}
     reasons: dict[int, str] = {}
     logprobs: dict[int, list[float]] = {}
@@ -90,6 +94,35 @@ def _aspects(frames: list[Any]) -> dict[str, Any]:
             logprobs.setdefault(index, []).extend(_values(choice.get("logprobs")))
     counted = usage and {name: usage[name] for name in ("prompt_tokens", "completion_tokens")}
     return {"text": texts, "finish": reasons, "logprobs": logprobs, "usage": counted}
+
+
+def _native_aspects(frames: list[Any]) -> dict[str, Any]:
+    """Return what the answers of SGLang's own API say; events may repeat all so far, or not."""
+    items: dict[int, list[Any]] = {}
+    for frame in frames:
+        for at, item in enumerate(frame if isinstance(frame, list) else [frame]):
+            items.setdefault(item.get("index", at), []).append(item)
+    ends = {index: told[-1]["meta_info"] for index, told in items.items()}
+    return {
+        "text": {index: _said(told) for index, told in items.items()},
+        "finish": {index: end["finish_reason"]["type"] for index, end in ends.items()},
+        "usage": {
+            index: {name: end[name] for name in ("prompt_tokens", "completion_tokens")}
+            for index, end in ends.items()
+        },
+        "logprobs": {
+            index: [row[0] for kind in ("input", "output")
+                    for row in end.get(f"{kind}_token_logprobs") or () if row[0] is not None]
+            for index, end in ends.items()
+        },
+    }  # fmt: skip
+
+
+def _said(told: list[Any]) -> str:
+    last = told[-1]
+    if len(last["output_ids"]) == last["meta_info"]["completion_tokens"]:
+        return str(last["text"])
+    return "".join(item["text"] for item in told)
 
 
 def _values(logprobs: Any) -> list[float]:
