@@ -38,7 +38,8 @@ def is_over() -> bool:
     return until is not None and time.monotonic() >= until - _SHORTEST
 
 
-def _cut(timeout: float | None) -> float | None:
+def cut(timeout: float | None) -> float | None:
+    """Return *timeout*, or what is left of the time of `within` if that is shorter."""
     until = _until.get()
     if until is None:
         return timeout
@@ -55,11 +56,11 @@ class DeadlineStream(httpcore2.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return what there is, at least one byte; ``b""`` at the end."""
-        return self._stream.read(max_bytes, _cut(timeout))
+        return self._stream.read(max_bytes, cut(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Write all of *buffer*."""
-        self._stream.write(buffer, _cut(timeout))
+        self._stream.write(buffer, cut(timeout))
 
     def close(self) -> None:
         """Close the socket."""
@@ -72,7 +73,7 @@ class DeadlineStream(httpcore2.NetworkStream):
         timeout: float | None = None,
     ) -> httpcore2.NetworkStream:
         """Return the stream inside TLS."""
-        inner = self._stream.start_tls(ssl_context, server_hostname, _cut(timeout))
+        inner = self._stream.start_tls(ssl_context, server_hostname, cut(timeout))
         return DeadlineStream(inner)
 
     def get_extra_info(self, info: str) -> Any:
@@ -93,7 +94,7 @@ class DeadlineBackend(httpcore2.SyncBackend):
     ) -> httpcore2.NetworkStream:
         """Return a connected stream."""
         return DeadlineStream(
-            super().connect_tcp(host, port, _cut(timeout), local_address, socket_options)
+            super().connect_tcp(host, port, cut(timeout), local_address, socket_options)
         )
 
 

@@ -21,6 +21,8 @@ PRINTED = {
     "events.py": "message b'one\\ntwo'\nnote b'x'",
     "test_with_mock_server.py": "1 passed",
 }
+ELSEWHERE = {"direct.py": "tests/dataplane/direct", "over_grpc.py": "tests/client/grpc"}
+"""Examples that need another server than the mock one, and where they are run."""
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED))
@@ -49,6 +51,10 @@ def test_every_example_is_run_and_shown() -> None:
     """None is forgotten here or in the document."""
     names = {path.name for path in EXAMPLES.glob("*.py")}
 
-    assert names == set(PRINTED)
+    assert names == set(PRINTED) | set(ELSEWHERE)
+    root = Path(__file__).parents[2]
+    for name, folder in ELSEWHERE.items():
+        tests = [path.read_text(encoding="utf-8") for path in (root / folder).glob("test_*.py")]
+        assert any(f'"{name}"' in text for text in tests), name
     text = DOCUMENT.read_text(encoding="utf-8")
     assert [name for name in names if f"examples/client/{name}" not in text] == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sglr_dataplane.inference.bridge import AsgiCall
+from sglr_dataplane.api.bridge import AsgiCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,7 +61,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
             await asyncio.sleep(self._look)
 
     async def _is_ready(self) -> bool:
-        async with AsgiCall(self._app, method="GET", path="/readyz", headers=[]) as call:
+        async with AsgiCall(self._app, method="GET", path="/readyz", headers=[], protocol="grpc") as call:
             head = await call.head()
             async for _ in call.parts():
                 pass

@@ -9,15 +9,15 @@ import msgspec
 
 from sglr_client.errors import LineTooLongError
 from sglr_client.sse import EventParser
+from sglr_dataplane.api.bridge import AnswerLostError, AsgiCall, Head, json_headers, read_all
 from sglr_dataplane.api.faults import UNEXPECTED
 from sglr_dataplane.errors import InvalidRequestError, RouterError, TruncatedStreamError
-from sglr_dataplane.inference.bridge import AnswerLostError, AsgiCall, Head, json_headers, read_all
 from sglr_dataplane.inference.failures import Fault, read_fault, status_of
-from sglr_dataplane.inference.shapes import Chunks, request_body, response_of
+from sglr_dataplane.inference.shapes import Chunks, models_of, request_body, response_of
 from sglr_proto.inference import inference_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from google.rpc import status_pb2  # type: ignore[import-untyped]  # its stubs have no marker
     from starlette.types import ASGIApp
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
 
 PATH: Final = "/v1/chat/completions"
+_MODELS: Final = "/v1/models"
 _OK: Final = 200
 _DETAILS: Final = "grpc-status-details-bin"
 """Where every gRPC library looks for a google.rpc.Status."""
@@ -38,7 +39,7 @@ _NOT_PASSED: Final = frozenset(
 )  # fmt: skip
 """Metadata that speaks of the connection, or of a body that is not the one sent on."""
 _TOLD: Final = ("x-request-id", "x-ratelimit-", "x-sglr-warning")
-"""Beginnings of the answer's headers that clients get as initial metadata."""
+"""Beginnings of the answer's headers that clients get as initial metadata, or with an error."""
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
@@ -50,15 +51,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def Chat(self, request: pb.ChatRequest, context: Context) -> pb.ChatResponse:  # noqa: N802  # the service's name
         """Return the whole answer."""
-        async with await self._call(request, context, stream=False) as call:
-            head = await _begun(call, context)
-            body = await _body(call, context)
-            if head.status != _OK:
-                await _fail(context, head, body)
-            try:
-                return response_of(body)
-            except msgspec.DecodeError:
-                await _refuse(context, _truncated())
+        body = await _answer(await self._call(request, context, stream=False), context)
+        try:
+            return response_of(body)
+        except msgspec.DecodeError:
+            await _refuse(context, _truncated())
 
     async def ChatStream(  # noqa: N802  # the service's name
         self, request: pb.ChatRequest, context: Context
@@ -81,6 +78,16 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             for chunk in chunks.end():
                 yield chunk
 
+    async def ListModels(  # noqa: N802  # the service's name
+        self,
+        request: pb.ListModelsRequest,  # noqa: ARG002  # it has no fields
+        context: Context,
+    ) -> pb.ListModelsResponse:
+        """Return what the caller may use."""
+        headers = json_headers(_passed_on(context))
+        call = AsgiCall(self._app, method="GET", path=_MODELS, headers=headers, protocol="grpc")
+        return models_of(await _answer(call, context))
+
     async def _call(self, request: pb.ChatRequest, context: Context, *, stream: bool) -> AsgiCall:
         """Return *request* as a call of the application; ends the rpc where it is none."""
         try:
@@ -88,18 +95,33 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         except InvalidRequestError as error:
             await _refuse(context, error)
         headers = json_headers(_passed_on(context))
-        return AsgiCall(self._app, method="POST", path=PATH, headers=headers, body=body)
+        return AsgiCall(self._app, method="POST", path=PATH, headers=headers, body=body, protocol="grpc")
+
+
+async def _answer(call: AsgiCall, context: Context) -> bytes:
+    """Return the whole answer of *call*; ends the rpc with any other status than 200."""
+    async with call:
+        head = await _begun(call, context)
+        body = await _body(call, context)
+        if head.status != _OK:
+            await _fail(context, head, body)
+        return body
 
 
 async def _begun(call: AsgiCall, context: Context) -> Head:
-    """Return how the answer of *call* begins, having told the client its headers."""
+    """Return how the answer of *call* begins; the client learns the headers of a good one at once."""
     try:
         head = await call.head()
     except AnswerLostError:
         await _unexpected(context)
-    named = ((k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in head.headers)
-    await context.send_initial_metadata([each for each in named if each[0].startswith(_TOLD)])
+    if head.status == _OK:
+        await context.send_initial_metadata(_told(head))
     return head
+
+
+def _told(head: Head) -> list[tuple[str, str]]:
+    named = ((k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in head.headers)
+    return [each for each in named if each[0].startswith(_TOLD)]
 
 
 async def _body(call: AsgiCall, context: Context) -> bytes:
@@ -143,12 +165,15 @@ async def _refuse(context: Context, error: RouterError) -> NoReturn:
 async def _fail(context: Context, head: Head, body: bytes) -> NoReturn:
     """End the rpc with the error that an answer of *head* and *body* is."""
     retry_after = head.header(b"retry-after")
-    await _abort(context, status_of(read_fault(body), head.status, retry_after=retry_after))
+    status = status_of(read_fault(body), head.status, retry_after=retry_after)
+    await _abort(context, status, _told(head))
 
 
-async def _abort(context: Context, status: status_pb2.Status) -> NoReturn:
-    details = ((_DETAILS, status.SerializeToString()),)
-    await context.abort(_STATUS_CODES[status.code], status.message, details)
+async def _abort(
+    context: Context, status: status_pb2.Status, told: Sequence[tuple[str, str]] = ()
+) -> NoReturn:
+    trailers = (*told, (_DETAILS, status.SerializeToString()))
+    await context.abort(_STATUS_CODES[status.code], status.message, trailers)
 
 
 def _passed_on(context: Context) -> Iterator[tuple[str, str]]:

@@ -229,6 +229,27 @@ def _usage(usage: _Usage) -> pb.Usage:
     return told
 
 
+class _Model(msgspec.Struct):
+    id: str
+    owned_by: str | None = None
+    created: int | None = None
+    max_model_len: int | None = None
+    parent: str | None = None
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+def models_of(body: bytes) -> pb.ListModelsResponse:
+    """Return the list of models *body*; raises msgspec.DecodeError when it is none."""
+    told = msgspec.json.decode(body, type=_Models)
+    return pb.ListModelsResponse(
+        models=[pb.Model(**{k: v for k, v in msgspec.structs.asdict(each).items() if v is not None})
+                for each in told.data]
+    )  # fmt: skip
+
+
 class Chunks:
     """Turns the events of one stream into chunks.
 

@@ -44,6 +44,11 @@ class InferenceServiceStub:
                 request_serializer=sglr__proto_dot_inference_dot_inference__pb2.ChatRequest.SerializeToString,
                 response_deserializer=sglr__proto_dot_inference_dot_inference__pb2.ChatResponse.FromString,
                 _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/inference.v1.InferenceService/ListModels',
+                request_serializer=sglr__proto_dot_inference_dot_inference__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=sglr__proto_dot_inference_dot_inference__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer:
@@ -63,6 +68,13 @@ class InferenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListModels(self, request, context):
+        """What the caller may chat with, as GET /v1/models has it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +87,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Chat,
                     request_deserializer=sglr__proto_dot_inference_dot_inference__pb2.ChatRequest.FromString,
                     response_serializer=sglr__proto_dot_inference_dot_inference__pb2.ChatResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=sglr__proto_dot_inference_dot_inference__pb2.ListModelsRequest.FromString,
+                    response_serializer=sglr__proto_dot_inference_dot_inference__pb2.ListModelsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +148,33 @@ class InferenceService:
             '/inference.v1.InferenceService/Chat',
             sglr__proto_dot_inference_dot_inference__pb2.ChatRequest.SerializeToString,
             sglr__proto_dot_inference_dot_inference__pb2.ChatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inference.v1.InferenceService/ListModels',
+            sglr__proto_dot_inference_dot_inference__pb2.ListModelsRequest.SerializeToString,
+            sglr__proto_dot_inference_dot_inference__pb2.ListModelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,6 +27,8 @@ class InferenceServiceStub:
     """The answer as it is generated. Each chunk continues the choice it names."""
     Chat: _aio.UnaryUnaryMultiCallable[_inference_pb2.ChatRequest, _inference_pb2.ChatResponse]
     """The whole answer."""
+    ListModels: _aio.UnaryUnaryMultiCallable[_inference_pb2.ListModelsRequest, _inference_pb2.ListModelsResponse]
+    """What the caller may chat with, as GET /v1/models has it."""
 
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -44,5 +46,13 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_inference_pb2.ChatRequest, _abc.Awaitable[_inference_pb2.ChatResponse]],
     ) -> _abc.Awaitable[_inference_pb2.ChatResponse]:
         """The whole answer."""
+
+    @_abc_1.abstractmethod
+    def ListModels(
+        self,
+        request: _inference_pb2.ListModelsRequest,
+        context: _aio.ServicerContext[_inference_pb2.ListModelsRequest, _abc.Awaitable[_inference_pb2.ListModelsResponse]],
+    ) -> _abc.Awaitable[_inference_pb2.ListModelsResponse]:
+        """What the caller may chat with, as GET /v1/models has it."""
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: _aio.Server) -> None: ...

@@ -347,7 +347,11 @@ async def test_a_tool_such_as_grpcurl_finds_the_service(
         described.file_descriptor_response.file_descriptor_proto[0]
     )
     assert {"inference.v1.InferenceService", "grpc.health.v1.Health"} <= names
-    assert [method.name for method in file.service[0].method] == ["ChatStream", "Chat"]
+    assert [method.name for method in file.service[0].method] == [
+        "ChatStream",
+        "Chat",
+        "ListModels",
+    ]
 
 
 async def test_a_request_over_the_limit_is_refused(

@@ -49,9 +49,16 @@ class AsgiCall:
     """A request that runs while its context is entered; leaving it early cancels the request."""
 
     def __init__(
-        self, app: ASGIApp, *, method: str, path: str, headers: Headers, body: bytes = b""
+        self,
+        app: ASGIApp,
+        *,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: bytes = b"",
+        protocol: str,
     ) -> None:
-        """Ask *app* for *path*; nothing runs yet."""
+        """Ask *app* for *path*; nothing runs yet. The access line says which *protocol* it came by."""
         self._app = app
         self._scope = {
             "type": "http",
@@ -66,7 +73,7 @@ class AsgiCall:
             "headers": headers,
             "client": None,
             "server": None,
-            "state": {"facts": {"protocol": "grpc"}},
+            "state": {"facts": {"protocol": protocol}},
         }
         self._body: bytes | None = body
         self._gone = asyncio.Event()
