@@ -37,6 +37,7 @@ from sglr_dataplane.fleet.across import AcrossCollector, families_of
 from sglr_dataplane.fleet.credentials import CredentialFiles, credentials_of
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.keys import Keys
+from sglr_dataplane.fleet.listener import Listener
 from sglr_dataplane.fleet.manifest_file import ManifestFile
 from sglr_dataplane.fleet.observe import FleetCollector, describe
 from sglr_dataplane.fleet.prober import Prober
@@ -172,6 +173,7 @@ class Router:
             )
             group.create_task(self.recipes.load_as_needed())
             group.create_task(prober.run())
+            group.create_task(Listener(self.registry).run())
 
     async def _keep_fleet(self) -> None:
         """Run the fleet until cancelled; should it end by itself, so does the router.

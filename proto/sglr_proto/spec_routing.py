@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sglr_proto.duration import Duration, refuse_outside
+from sglr_proto.duration import Duration, refuse_outside, seconds
 
 HeaderName = Annotated[
     str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
@@ -44,6 +44,15 @@ class BodyField(enum.StrEnum):
     PROMPT_CACHE_KEY = "prompt_cache_key"
 
 
+class CacheSource(enum.StrEnum):
+    """How CacheAware knows what is in a worker's cache."""
+
+    AUTO = "Auto"
+    """By the worker's own events where it offers them, else by what was sent there."""
+    SENT = "Sent"
+    """By what this router process sent there."""
+
+
 class CacheAware(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What CacheAware remembers and how it weighs; per router process."""
 
@@ -61,8 +70,9 @@ class CacheAware(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             ge=1000,
             le=10_000_000,
-            description="Blocks that are remembered, about 150 bytes each. Default: 200000, six "
-            "million tokens in 30 MB: what eight workers hold in their caches.",
+            description="Blocks that are remembered, about 150 bytes each, and as many again of "
+            "those that workers tell of, about 400 bytes each. Default: 200000, six million tokens "
+            "in 30 MB: what eight workers hold in their caches.",
         ),
     ] = 200_000
     ttl: Annotated[
@@ -90,6 +100,14 @@ class CacheAware(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "equally busy. Default: 1, so that routers agree on where a new conversation goes.",
         ),
     ] = 1
+    source: Annotated[
+        CacheSource,
+        Meta(
+            description="How it is known what is in a worker's cache. Auto: by the worker's own "
+            "events where it offers them (SGLang with --kv-events-config), else by what was sent "
+            "there. Sent: never by events. Default: Auto."
+        ),
+    ] = CacheSource.AUTO
 
     def __post_init__(self) -> None:
         """Refuse times outside their bounds."""
@@ -181,6 +199,14 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
             "what earlier requests left in the workers' caches and otherwise goes by load."
         ),
     ] = PolicyName.CACHE_AWARE
+    load_interval: Annotated[
+        Duration,
+        Meta(
+            description="How often workers are asked for their load (GetLoads), so that what other "
+            "routers sent them counts too; for the policies that go by load. 0s never, else 100ms "
+            "to 10m. Default: 2s: an answer takes ten to a hundred times as long."
+        ),
+    ] = "2s"
     cache_aware: Annotated[
         CacheAware, Meta(description="For policy CacheAware. Default: see there.")
     ] = CacheAware()
@@ -196,6 +222,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     ] = SessionSticky()
 
     def __post_init__(self) -> None:
-        """Refuse ConsistentHash with nothing to go by."""
+        """Refuse ConsistentHash with nothing to go by, and times outside their bounds."""
+        if seconds(self.load_interval):
+            refuse_outside(0.1, 600, loadInterval=self.load_interval)
         if self.policy is PolicyName.CONSISTENT_HASH and self.consistent_hash is None:
             raise ValueError("consistentHash is missing; expected it with policy ConsistentHash")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from sglr_dataplane.engine.telling import CacheBatch, EngineLoad
     from sglr_dataplane.job import Chunk, Job
 
 
@@ -132,5 +133,36 @@ class SchedulerEngine(Protocol):
         Raises:
             WorkerUnavailableError: It cannot be reached.
             DeadlineExceededError: It says neither yes nor no within the generation's deadline.
+        """
+        ...
+
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the worker says it is; None from one that does not tell.
+
+        Raises:
+            RouterError: It did not answer within the probe's deadline, or not as it should.
+        """
+        ...
+
+    async def life(self) -> str:
+        """Return what changes when another process answers; ``""`` from a worker that hides it.
+
+        Raises:
+            RouterError: It did not answer.
+        """
+        ...
+
+    async def follow_cache(self, start: int, take: Callable[[CacheBatch], bool]) -> bool:
+        """Give *take* what the worker tells of its cache until it says False.
+
+        Args:
+            start: The number of the first batch wanted; 0: all that is in the cache first.
+            take: Given each batch, in order; returns whether to go on.
+
+        Returns:
+            False when the worker does not tell of its cache; True when *take* or the worker ended.
+
+        Raises:
+            RouterError: The worker or its connection failed.
         """
         ...

@@ -29,5 +29,7 @@ class Deadlines:
     """For a health check that generates a token: SGLang itself says no after 20 s."""
     facts: float = 10.0
     """For what a worker says of itself: its full list of arguments, while it is busy warming up."""
+    news: float = 86400.0
+    """For a worker's news of its cache, which have no end: then they are asked for again."""
     bundle: float = 120.0
     """For a worker's tokenizer: 33 MB are slow over a busy link, and nobody waits for an answer."""

@@ -26,6 +26,14 @@ from sglr_dataplane.engine.h2.status import CallError
 from sglr_dataplane.engine.lean_stream import LeanStream, translated
 from sglr_dataplane.engine.single import SingleChunk, embed_request, embedding_chunk
 from sglr_dataplane.engine.statuses import NOT_FOUND, UNIMPLEMENTED
+from sglr_dataplane.engine.telling import (
+    CacheBatch,
+    EngineLoad,
+    cache_batch,
+    cache_request,
+    life_of,
+    load_of,
+)
 from sglr_dataplane.errors import DeadlineExceededError, WorkerError
 from sglr_dataplane.job import Chunk, Job
 from sglr_proto.sglang import common_pb2, scheduler_pb2
@@ -89,6 +97,50 @@ class LeanEngine:
         except CallError as failure:
             raise translated(failure) from failure
         return answer.healthy
+
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the worker says it is; None from one that does not tell."""
+        request = scheduler_pb2.GetLoadsRequest(include=["core"]).SerializeToString()
+        answer = scheduler_pb2.GetLoadsResponse()
+        try:
+            await self._ask(f"{_SERVICE}GetLoads", request, answer, self._deadlines.probe)
+        except CallError as failure:
+            if failure.code == UNIMPLEMENTED:
+                return None
+            raise translated(failure) from failure
+        return load_of(answer)
+
+    async def life(self) -> str:
+        """Return when the worker's process began; ``""`` from one that hides it."""
+        answer = scheduler_pb2.GetServerInfoResponse()
+        try:
+            await self._ask(f"{_SERVICE}GetServerInfo", b"", answer, self._deadlines.facts)
+        except CallError as failure:
+            if failure.code == UNIMPLEMENTED:
+                return ""
+            raise translated(failure) from failure
+        return life_of(answer)
+
+    async def follow_cache(self, start: int, take: Callable[[CacheBatch], bool]) -> bool:
+        """Give *take* what the worker tells of its cache until it says False."""
+        request = cache_request(start).SerializeToString()
+
+        def hear(message: bytes) -> None:
+            if not take(cache_batch(common_pb2.KvEventBatch.FromString(message))):
+                raise _EnoughHeard
+
+        path = f"{_SERVICE}SubscribeKvEvents"
+        try:
+            await self.channel.receive(path, request, limit=self._deadlines.news, take=hear)
+        except _EnoughHeard:
+            return True
+        except CallError as failure:
+            if failure.code == UNIMPLEMENTED:
+                return False
+            raise translated(failure) from failure
+        except DecodeError as failure:
+            raise WorkerError("The worker's answer is no message of its contract.") from failure
+        return True
 
     async def facts(self) -> EngineFacts:
         """Return what the worker says of itself; without GetServerInfo what the model says."""
@@ -165,6 +217,10 @@ class LeanEngine:
             answer.MergeFromString(message)
         except DecodeError as failure:
             raise WorkerError("The worker's answer is no message of its contract.") from failure
+
+
+class _EnoughHeard(Exception):  # noqa: N818  # no error: how a callback ends its call
+    """Whoever hears a worker's news wants no more."""
 
 
 def lean_engine(

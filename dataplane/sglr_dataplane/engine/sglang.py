@@ -23,6 +23,7 @@ from sglr_dataplane.engine.facts import engine_facts
 from sglr_dataplane.engine.messages import generate_request, take
 from sglr_dataplane.engine.single import SingleChunk, embed_request, embedding_chunk
 from sglr_dataplane.engine.statuses import error_from_status, name_of
+from sglr_dataplane.engine.telling import cache_batch, cache_request, life_of, load_of
 from sglr_dataplane.errors import (
     DeadlineExceededError,
     RouterError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from sglr_dataplane.engine import EngineFacts, TokenizerBundle
+    from sglr_dataplane.engine.telling import CacheBatch, EngineLoad
     from sglr_dataplane.job import Chunk, Job
 
     _Call = aio.UnaryStreamCall[scheduler_pb2.GenerateRequest, scheduler_pb2.GenerateResponse]
@@ -120,6 +122,44 @@ class SGLangEngine:
         except aio.AioRpcError as failure:
             raise _translated(failure) from failure
         return bool(answer.healthy)
+
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the worker says it is; None from one that does not tell."""
+        stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
+        request = scheduler_pb2.GetLoadsRequest(include=["core"])
+        try:
+            return load_of(await stub.GetLoads(request, timeout=self._deadlines.probe))
+        except aio.AioRpcError as failure:
+            if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise _translated(failure) from failure
+
+    async def life(self) -> str:
+        """Return when the worker's process began; ``""`` from one that hides it."""
+        stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
+        request = scheduler_pb2.GetServerInfoRequest()
+        try:
+            return life_of(await stub.GetServerInfo(request, timeout=self._deadlines.facts))
+        except aio.AioRpcError as failure:
+            if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return ""
+            raise _translated(failure) from failure
+
+    async def follow_cache(self, start: int, take: Callable[[CacheBatch], bool]) -> bool:
+        """Give *take* what the worker tells of its cache until it says False."""
+        stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
+        call = stub.SubscribeKvEvents(cache_request(start), timeout=self._deadlines.news)
+        try:
+            async for message in call:
+                if not take(cache_batch(message)):
+                    break
+        except aio.AioRpcError as failure:
+            if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return False
+            raise _translated(failure) from failure
+        finally:
+            call.cancel()
+        return True
 
     async def facts(self) -> EngineFacts:
         """Return what the worker says of itself; without GetServerInfo what the model says."""

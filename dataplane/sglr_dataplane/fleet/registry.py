@@ -79,15 +79,15 @@ class Registry:
         self._keys: dict[str, str] = {}
         self._leaving: set[Worker] = set()
         self._order: tuple[Epoch, int] | None = None
-        self._on_change: Callable[[], None] = _unheard
+        self._watchers: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         workers = [worker for each in self._pools.values() for worker in each.workers.values()]
         return f"<Registry {self._order} {workers!r} leaving={sorted(map(repr, self._leaving))}>"
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Call *on_change* after each snapshot; there is one listener, the prober."""
-        self._on_change = on_change
+        """Call *on_change* after each snapshot, for ever."""
+        self._watchers.append(on_change)
 
     def apply(self, snapshot: Snapshot) -> Changes:
         """Make *snapshot* the truth and return what it changed; one that is older changes nothing.
@@ -107,7 +107,8 @@ class Registry:
         self._leaving.update(leaving)
         for worker in leaving:
             worker.left()
-        self._on_change()
+        for told in self._watchers:
+            told()
         for pool in self._pools.values():
             pool.gate.pump()
         return Changes(
@@ -135,6 +136,10 @@ class Registry:
     def pool(self, backend_key: str) -> Pool | None:
         """Return the newest version of *backend_key*; None when it is gone."""
         return self._pools.get(backend_key)
+
+    def pools(self) -> tuple[Pool, ...]:
+        """Return the newest version of every backend."""
+        return tuple(self._pools.values())
 
     def schedule(self, worker: Worker) -> Schedule:
         """Return when *worker* is asked for its health."""
@@ -318,6 +323,3 @@ def _is_called_otherwise(one: SGLangBackend, other: SGLangBackend) -> bool:
         for name in ("timeouts", "health_check", "tls", "worker_auth")
     )
 
-
-def _unheard() -> None:
-    """Be the listener when there is none."""

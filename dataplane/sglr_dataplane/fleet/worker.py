@@ -68,6 +68,8 @@ class Worker:
         self._processes = processes
         self.state = WorkerState.PENDING
         self.in_flight = 0
+        self._foreign = 0
+        """Jobs that other routers sent it."""
         self._busy = Counter[Engine]()
         """Jobs by the engine that runs them."""
         self._retired: list[Engine] = []
@@ -128,6 +130,22 @@ class Worker:
     def is_done(self) -> bool:
         """True when it left and its last stream has ended: its engine can be closed."""
         return self.state is WorkerState.LEAVING and self.in_flight == 0
+
+    @property
+    def load(self) -> int:
+        """How many jobs it is busy with: ours, and by its last word what others sent."""
+        return self.in_flight + self._foreign
+
+    def tells_load(self, jobs: int | None) -> None:
+        """Take over that it says to have *jobs* in all; None: it no longer says."""
+        self._foreign = max(jobs - self.in_flight, 0) if jobs is not None else 0
+
+    def room(self, limit: int | None) -> int:
+        """Return how many jobs more it may be given: up to *limit*, or to what it says it runs."""
+        most = limit
+        if most is None and self.facts is not None:
+            most = share(self.facts.max_running_requests, self._processes)
+        return _UNLIMITED if most is None else most - self.in_flight
 
     def room(self, limit: int | None) -> int:
         """Return how many jobs more it may be given: up to *limit*, or to what it says it runs."""

@@ -44,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-running-requests", type=int, default=defaults.max_running_requests, metavar="N")
     add("--max-queued-requests", type=int, metavar="N", help="default: any number")
     add("--token-delay", default="0s", metavar="DURATION", help="between messages, such as 20ms")
+    add("--kv-events", action="store_true", help="tell of the prefix cache (SubscribeKvEvents)")
+    add("--page-size", type=int, default=defaults.page_size, metavar="TOKENS")
     add("--no-thinking", action="store_true", help="the model never opens a thought itself")
 
 
@@ -74,6 +76,8 @@ def _settings_of(args: argparse.Namespace) -> WorkerSettings:
         vocab_size=args.vocab_size,
         max_running_requests=args.max_running_requests,
         max_queued_requests=args.max_queued_requests,
+        kv_events=args.kv_events,
+        page_size=args.page_size,
         token_delay=seconds(args.token_delay),
         thinks=not args.no_thinking,
     )

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from sglr_dataplane.sim import assistant, killers
 from sglr_dataplane.sim.cache import PrefixCache
 from sglr_dataplane.sim.casting import Casting
+from sglr_dataplane.sim.kv_events import KvEvents
 from sglr_dataplane.sim.messages import Writer
 from sglr_dataplane.sim.playback import actions, compose
 from sglr_dataplane.sim.refusals import refusal_of
 from sglr_dataplane.sim.sampling import choices_of, limits_of
 from sglr_dataplane.sim.scheduler import CONNECTION_LOST, Output, Run, Scheduler
 from sglr_dataplane.sim.script import Incident, Play, Script, Status
+from sglr_proto.sglang import common_pb2
 from sglr_proto.sglang import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
@@ -64,7 +66,9 @@ class Frontend:
         scheduler: Scheduler,
         recorder: Recorder,
     ) -> None:
-        self.cache = PrefixCache()
+        self.kv_events = KvEvents(settings.page_size, self._load)
+        """The news of the cache; told when the settings say so."""
+        self.cache = PrefixCache(self.kv_events if settings.kv_events else None)
         self._settings = settings
         self._text = text
         self._scheduler = scheduler
@@ -99,6 +103,13 @@ class Frontend:
         """Return how many tokens of *request*'s prompt are still to be computed."""
         ids = tuple(request.tokenized.input_ids)
         return len(ids) - self.cache.match(ids)
+
+    def _load(self) -> common_pb2.EngineLoad:
+        return common_pb2.EngineLoad(
+            running_requests=len(self._scheduler.running),
+            waiting_requests=len(self._scheduler.waiting),
+            max_running_requests=self._settings.max_running_requests,
+        )
 
     def _kill_if_deadly(self, request: pb.GenerateRequest, call: Call) -> None:
         death = killers.death_of(request, self._text.vocab_size)

@@ -105,7 +105,7 @@ def _server_args(settings: WorkerSettings) -> dict[str, Any]:
         "disaggregation_mode": "null",
         "dp_size": 1,
         "tp_size": 1,
-        "page_size": 1,
+        "page_size": settings.page_size,
         "stream_interval": 1,
         "kv_events_config": None,
         "is_embedding": False,

@@ -232,14 +232,17 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
     async def SubscribeKvEvents(
         self, request: common_pb2.SubscribeKvEventsRequest, context: Context
     ) -> AsyncIterator[common_pb2.KvEventBatch]:
-        """Refuse: this worker runs without --kv-events-config."""
+        """Tell of the prefix cache; refuse when the worker runs without --kv-events-config."""
         await self._faults.begin("SubscribeKvEvents", context)
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED,
-            "KV cache events not enabled. Start SGLang with --kv-events-config"
-            ' \'{"publisher": "zmq"}\'',
-        )
-        yield common_pb2.KvEventBatch()
+        if not self._settings.kv_events:
+            await context.abort(
+                grpc.StatusCode.UNIMPLEMENTED,
+                "KV cache events not enabled. Start SGLang with --kv-events-config"
+                ' \'{"publisher": "zmq"}\'',
+            )
+        with self._frontend.kv_events.listening(request.start_sequence_number) as news:
+            while True:
+                yield await news.get()
 
     async def LoadLoRAAdapter(
         self, request: pb.LoadLoRAAdapterRequest, context: Context

@@ -25,6 +25,10 @@ class WorkerSettings:
     max_running_requests: int = 32
     max_queued_requests: int | None = None
     """None: the queue is never full."""
+    kv_events: bool = False
+    """Whether SubscribeKvEvents tells of the prefix cache, as with ``--kv-events-config``."""
+    page_size: int = 1
+    """Tokens of a block of the prefix cache, by which its events count."""
     token_delay: float = 0.0
     """Seconds between two messages of an answer whose script does not say."""
     tool_call_parser: str | None = "qwen25"

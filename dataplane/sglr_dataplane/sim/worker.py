@@ -129,13 +129,13 @@ class SimWorker:
         )
         self.health = Health(is_stuck=lambda: self.scheduler.is_stuck(self._stall))
         self._faults = Faults(self.script, self.recorder)
-        self._frontend = Frontend(
+        self.frontend = Frontend(
             self.settings, self.script, self.text, self.scheduler, self.recorder
         )
         self._servicer = SchedulerServicer(
             self.settings,
             self._faults,
-            self._frontend,
+            self.frontend,
             self.scheduler,
             self.recorder,
             strike=self._strike,
@@ -158,7 +158,7 @@ class SimWorker:
         model_info(self.settings, script)
         self.script = self._faults.script = script
         self.scheduler.queue_full = script.queue_full
-        self._frontend.use(script)
+        self.frontend.use(script)
         self._start_health()
 
     def set_serving(self, serving: bool, service: str | None = None) -> None:  # noqa: FBT001  # the one fact it is about

@@ -19,6 +19,7 @@ class Someone:
 
     id: str
     in_flight: int = 0
+    load: int = 0
 
 
 def someones(ids: str) -> list[Someone]:

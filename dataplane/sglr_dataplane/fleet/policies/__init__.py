@@ -23,6 +23,11 @@ class Candidate(Protocol):
         """The jobs of this process that it is busy with."""
         ...
 
+    @property
+    def load(self) -> int:
+        """The jobs that it is busy with, those that others sent included as far as it tells."""
+        ...
+
 
 C = TypeVar("C", bound=Candidate)
 

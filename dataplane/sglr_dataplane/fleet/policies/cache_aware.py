@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from sglr_dataplane.fleet.policies.exact_index import ExactIndex
 from sglr_dataplane.fleet.policies.hashing import best
 from sglr_dataplane.fleet.policies.prefix_index import PrefixIndex, block_hashes
 
@@ -17,8 +18,16 @@ _LONGEST: Final = 1024
 """Blocks of a prompt that are looked at: what comes later hardly ever differs in its worker."""
 
 
+_UNDER_WAY: Final = 10.0
+"""Seconds for which a prompt counts as cached where it was sent, although the worker, which tells
+what it has, has not said so yet: queueing and a prefill."""
+
+
 class CacheAware:
-    """Takes the worker with the least to do for the job, by what this process sent there before.
+    """Takes the worker with the least to do for the job.
+
+    What is in a worker's cache is known by its own word where it tells (:attr:`told`), else by what
+    this process sent there before.
 
     A worker's cost is the tokens of the prompt that it has not seen, and *load_tokens* for each job
     that it has more than the least busy one and *slack* others. So a hot prefix spreads to more
@@ -34,33 +43,59 @@ class CacheAware:
         block_tokens: int,
         load_tokens: int,
         slack: int,
-        index: PrefixIndex,
+        most_blocks: int,
+        ttl: float,
         clock: Callable[[], float],
     ) -> None:
-        """Learn into *index*, which is this policy's own."""
+        """Know nothing yet.
+
+        Args:
+            block_tokens: Tokens that are remembered together.
+            load_tokens: Tokens that a job more in flight weighs as much as.
+            slack: Jobs by which workers may differ and still count as equally busy.
+            most_blocks: Blocks that are remembered, and as many again of those that workers tell.
+            ttl: Seconds for which what was sent is remembered.
+            clock: Seconds that only go up.
+        """
         self._block_tokens = block_tokens
         self._load_tokens = load_tokens
         self._slack = slack
-        self._index = index
+        self._sent = PrefixIndex(most=most_blocks, ttl=ttl)
+        self._under_way = PrefixIndex(most=most_blocks, ttl=2 * _UNDER_WAY)
+        self.told = ExactIndex(block_tokens=block_tokens, most=most_blocks)
+        """What workers tell of their caches; whoever follows them writes it."""
         self._clock = clock
 
     def __repr__(self) -> str:
-        return f"<CacheAware {self._index!r}>"
+        return f"<CacheAware sent={self._sent!r} told={self.told!r}>"
 
     def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # the prompt is the key
         """Return the cheapest candidate and remember that it will hold the prompt."""
         hashes = tuple(block_hashes(job.input_ids, self._block_tokens, _LONGEST))
-        ids = [candidate.id for candidate in candidates]
-        depths, unseen = self._index.depths(hashes, ids)
-        chosen = self._cheapest(candidates, depths, unseen or hash(job.input_ids))
-        self._index.add(hashes, chosen.id, self._clock())
+        depths = self._depths(hashes, [candidate.id for candidate in candidates])
+        longest = max(depths.values())
+        unseen = hashes[longest] if longest < len(hashes) else hash(job.input_ids)
+        chosen = self._cheapest(candidates, depths, unseen)
+        index = self._under_way if self.told.knows(chosen.id) else self._sent
+        index.add(hashes, chosen.id, self._clock())
         return chosen
 
+    def _depths(self, hashes: tuple[int, ...], workers: Sequence[str]) -> dict[str, int]:
+        """Return how many of *hashes*, from the first on, each of *workers* holds."""
+        telling = [worker for worker in workers if self.told.knows(worker)]
+        if not telling:
+            return self._sent.depths(hashes, workers)
+        depths = self._sent.depths(hashes, [each for each in workers if each not in telling])
+        under_way = self._under_way.depths(hashes, telling)
+        for worker in telling:
+            depths[worker] = max(self.told.depth(hashes, worker), under_way[worker])
+        return depths
+
     def _cheapest(self, candidates: Sequence[C], depths: dict[str, int], key: int) -> C:
-        least = min(candidate.in_flight for candidate in candidates) + self._slack
+        least = min(candidate.load for candidate in candidates) + self._slack
         costs = [
-            self._load_tokens * max(candidate.in_flight - least, 0)
-            - self._block_tokens * depths.get(candidate.id, 0)
+            self._load_tokens * max(candidate.load - least, 0)
+            - self._block_tokens * depths[candidate.id]
             for candidate in candidates
         ]
         lowest = min(costs)

@@ -35,10 +35,10 @@ class LeastRequest:
         self._chance = chance
 
     def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # takes any job
-        """Return the candidate with fewer jobs in flight of two that differ."""
+        """Return the less busy of two candidates that differ."""
         count = len(candidates)
         if count == 1:
             return candidates[0]
         one = int(self._chance() * count)
         other = (one + 1 + int(self._chance() * (count - 1))) % count
-        return min(candidates[one], candidates[other], key=lambda each: each.in_flight)
+        return min(candidates[one], candidates[other], key=lambda each: each.load)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from sglr_dataplane.fleet.policies.affinity import ConsistentHash, PrefixHash, SessionSticky
 from sglr_dataplane.fleet.policies.cache_aware import CacheAware
 from sglr_dataplane.fleet.policies.least_request import LeastRequest, Random
-from sglr_dataplane.fleet.policies.prefix_index import PrefixIndex
 from sglr_dataplane.fleet.policies.round_robin import RoundRobin
 from sglr_proto.backend import PolicyName
 from sglr_proto.duration import seconds
@@ -39,7 +38,8 @@ def _cache_aware(routing: Routing, clock: Clock, _chance: Chance) -> Policy:
         block_tokens=wanted.block_tokens,
         load_tokens=wanted.load_tokens,
         slack=wanted.slack,
-        index=PrefixIndex(most=wanted.max_blocks, ttl=seconds(wanted.ttl)),
+        most_blocks=wanted.max_blocks,
+        ttl=seconds(wanted.ttl),
         clock=clock,
     )
 

@@ -11,16 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from sglr_dataplane.fleet.policies.hashing import key_of
+
 _MOST_WORKERS: Final = 4096
 """Workers, those that left included, before everything is forgotten: half a KiB for each block."""
 
 
-def block_hashes(ids: tuple[int, ...], size: int, most: int) -> Iterator[int]:
+def seed_of(adapter: str) -> int:
+    """Return what the hashes of prompts under *adapter* start from: 0 for the model itself.
+
+    Equal tokens give other cached values under another adapter.
+    """
+    return key_of(adapter) if adapter else 0
+
+
+def block_hashes(ids: tuple[int, ...], size: int, most: int, seed: int = 0) -> Iterator[int]:
     """Yield the hash of *ids* up to the end of each whole block, at most *most* of them.
 
     Integers hash alike in every process, and so do tuples of them.
     """
-    so_far = 0
+    so_far = seed
     for begin in range(0, min(len(ids) - size + 1, size * most), size):
         so_far = hash((so_far, ids[begin : begin + size]))
         yield so_far
@@ -44,23 +54,21 @@ class PrefixIndex:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def depths(self, hashes: Iterable[int], workers: Iterable[str]) -> tuple[dict[str, int], int]:
-        """Return how many blocks each worker holds from the start, and the first hash none holds.
-
-        The latter is 0 when every block has a holder.
-        """
-        bits = {self._bits.get(worker, 0): worker for worker in workers}
-        found = dict.fromkeys(bits.values(), 0)
+    def depths(self, hashes: Iterable[int], workers: Iterable[str]) -> dict[str, int]:
+        """Return how many blocks each of *workers* holds from the start."""
+        found = dict.fromkeys(workers, 0)
+        bits = {self._bits[worker]: worker for worker in found if worker in self._bits}
         alive = sum(bits)
         depth = 0
         for block in hashes:
             holders = (self._young.get(block, 0) | self._old.get(block, 0)) & alive
+            if holders != alive:
+                self._at(found, bits, alive & ~holders, depth)
             if not holders:
-                return self._at(found, bits, alive, depth), block
-            self._at(found, bits, alive & ~holders, depth)
+                return found
             alive = holders
             depth += 1
-        return self._at(found, bits, alive, depth), 0
+        return self._at(found, bits, alive, depth)
 
     def add(self, hashes: Iterable[int], worker: str, now: float) -> None:
         """Note that *worker* holds the blocks *hashes* from *now* on."""
