@@ -71,6 +71,17 @@ class WorkerRefusedError(InvalidRequestError):
     code = "invalid_request"
 
 
+class RelayedRefusalError(WorkerRefusedError):
+    """A worker of the client's own protocol refused the request, in its own words and status."""
+
+    def __init__(
+        self, message: str, *, status: int, param: str | None = None, code: str | None = None
+    ) -> None:
+        """Keep *message* and what the worker gave as *status*, *param* and *code*."""
+        super().__init__(message, param=param, code=code)
+        self.status = status  # type: ignore[misc]  # one instance may be sharper than its class
+
+
 class UnknownModelError(RouterError):
     """No backend serves the named model."""
 

@@ -164,7 +164,7 @@ def _exhausted(details: str) -> RouterError:
 
 
 def _refused(details: str) -> RouterError:
-    sentence = _without_addresses(details)
+    sentence = without_addresses(details)
     if _TOO_LONG.search(details):
         return ContextLengthExceededError(
             sentence or "The prompt is longer than the model's context.", param="messages"
@@ -195,7 +195,7 @@ def _internal(details: str) -> RouterError:
     return WorkerError("The worker answered with an error (INTERNAL).")
 
 
-def _without_addresses(details: str) -> str:
+def without_addresses(details: str) -> str:
     """Return the first line of a worker's text, without anything that names a machine."""
     lines = details.strip().splitlines()
     if not lines or lines[0].startswith("Traceback"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, cast
@@ -15,6 +14,7 @@ from sglr_dataplane.engine.h2.events import GoingAway, PingAnswered, SettingsCha
 from sglr_dataplane.engine.h2.machine import Machine
 from sglr_dataplane.engine.h2.state import Limits
 from sglr_dataplane.engine.h2.stream import Stream
+from sglr_dataplane.engine.sockets import set_socket_options
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the preface."""
         self._transport = cast("asyncio.Transport", transport)  # connections are always streams
-        _set_socket_options(transport.get_extra_info("socket"), self._keepalive.timeout)
+        set_socket_options(transport.get_extra_info("socket"), self._keepalive.timeout)
         self._heard_at = self._loop.time()
         self._flush()
 
@@ -270,14 +270,3 @@ def _call(stream: Stream) -> None:
         stream.listener()
     except Exception:
         logger.exception("listener of a stream failed", extra={"stream": stream.id})
-
-
-def _set_socket_options(connection: socket.socket | None, timeout: float) -> None:
-    """Let the kernel notice a peer that vanished without a word."""
-    if connection is None or connection.family not in {socket.AF_INET, socket.AF_INET6}:
-        return
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeout * 1000))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(round(timeout), 1))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(round(timeout / 4), 1))
