@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, processors
+from tokenizers import AddedToken, decoders, pre_tokenizers, processors
+from tokenizers import Tokenizer as BaseTokenizer
+from tokenizers.models import BPE
 
 from sglr_dataplane.errors import ContextLengthExceededError, InvalidRequestError
 from sglr_dataplane.prompt.encoder import Encoder, FastEncoder, ReferenceEncoder
@@ -116,6 +119,34 @@ def test_a_control_token_put_together_from_two_segments_is_text() -> None:
 def test_segments_that_both_allow_them_make_one_control_token() -> None:
     """Where the template's own text is cut does not matter."""
     assert DEMO.encode_segments([("<|im_", True), ("end|>", True)]) == DEMO.encode(END)
+
+
+@pytest.mark.parametrize("scheme", ["first", "always", "never"])
+def test_a_typed_control_token_puts_no_space_into_the_prompt(tmp_path: Path, scheme: str) -> None:
+    """SentencePiece gives a text's beginning a space: a stretch behind a template's token is none."""
+    letters = {letter: at for at, letter in enumerate(["<unk>", *"▁<>/sab"])}
+    without = BaseTokenizer(BPE(letters, [], unk_token="<unk>", fuse_unk=False))
+    without.pre_tokenizer = pre_tokenizers.Metaspace("▁", scheme)
+    without.decoder = decoders.Metaspace("▁", scheme)
+    without.add_special_tokens([AddedToken("<s>", special=True, normalized=False)])
+    with_end = BaseTokenizer.from_str(without.to_str())
+    with_end.add_special_tokens([AddedToken("</s>", special=True, normalized=False)])
+    directory = a_directory(tmp_path, with_end)
+    tokenizer = Tokenizer.from_dir(directory)
+
+    for text in ("<s>a</s>b", "</s>b", "<s></s>", "a<s>b</s> <s>"):
+        segments = [(part, part != "</s>") for part in re.split(r"(</s>)", text)]
+        # The same tokenizer, to which the typed token is no token at all.
+        assert list(tokenizer.encode_segments(segments)) == without.encode(text).ids, text
+
+
+def test_the_fast_encoder_takes_no_tokenizer_that_has_such_a_space() -> None:
+    """It may therefore leave out what tells a prompt's beginning from its middle."""
+    plain = BaseTokenizer(BPE({"<unk>": 0, "▁": 1}, [], unk_token="<unk>"))
+    plain.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace("▁", "first")])
+
+    with pytest.raises(ValueError, match="Metaspace"):
+        FastEncoder(plain.to_str().encode())
 
 
 @given(segments=st.lists(st.tuples(TYPED, st.booleans()), max_size=5))

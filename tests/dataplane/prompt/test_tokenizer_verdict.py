@@ -33,9 +33,9 @@ class WrongEncoder:
         wrong = "post_processor" if add_special_tokens else "encode"
         return [*ids, 1] if self._wrong_in == wrong and "cat" in text else ids
 
-    def encode_plain(self, text: str) -> list[int]:
+    def encode_plain(self, text: str, *, at_start: bool = True) -> list[int]:
         """Return the reference's ids, or others for texts with a cat."""
-        ids = REFERENCE.encode_plain(text)
+        ids = REFERENCE.encode_plain(text, at_start=at_start)
         return [*ids, 1] if self._wrong_in == "encode_plain" and "cat" in text else ids
 
 

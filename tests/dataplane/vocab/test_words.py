@@ -120,7 +120,7 @@ def test_an_embedding_models_prompt_has_the_tokens_around_it_that_it_wants(tmp_p
     """BERT's files load, and a text is encoded as its own library encodes it."""
     tokenizer = a_word_tokenizer(cleanup=True)
     tokenizer.normalizer = normalizers.BertNormalizer()
-    end = tokenizer.token_to_id("[SEP]")
+    end = len(WORDS)  # the first added token
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", end), ("[SEP]", end))
     ours = OurTokenizer.from_dir(a_directory(tmp_path / "bert", tokenizer))
 
