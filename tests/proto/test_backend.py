@@ -271,7 +271,10 @@ def test_what_is_out_of_bounds_is_refused_with_its_path(
         ("spec.workers.sttic", "service, selector, static, inferencePoolRef, ports"),
         ("spec.workers.static.endpoint", "endpoints"),
         ("spec.workers.static.endpoints[1].prot", "host, port"),
-        ("spec.routing.polcy", "policy, cacheAware, prefixHash, consistentHash, sessionSticky"),
+        (
+            "spec.routing.polcy",
+            "policy, loadInterval, cacheAware, prefixHash, consistentHash, sessionSticky",
+        ),
     ],
 )
 def test_an_unknown_field_is_refused_in_files_and_ignored_from_a_server(

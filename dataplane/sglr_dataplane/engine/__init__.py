@@ -124,8 +124,8 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class SchedulerEngine(Protocol):
-    """The client of a worker that can be asked for more: SGLang's own, over gRPC."""
+class GeneratingEngine(Protocol):
+    """The client of a worker that can be asked to prove that it generates."""
 
     async def generates(self) -> bool:
         """Return whether the worker generates a token when asked to: GPU work, so ask seldom.
@@ -141,6 +141,11 @@ class SchedulerEngine(Protocol):
 
         Raises:
             RouterError: It did not answer within the probe's deadline, or not as it should.
+
+@runtime_checkable
+class TellingEngine(Protocol):
+    """The client of a worker that can be asked for its load and for what is in its cache."""
+
         """
         ...
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Final
 
-from sglr_dataplane.engine import SchedulerEngine
+from sglr_dataplane.engine import TellingEngine
 from sglr_dataplane.errors import RouterError
 from sglr_dataplane.fleet.policies.cache_aware import CacheAware
 from sglr_dataplane.fleet.policies.feed import CacheFeed
@@ -119,7 +119,7 @@ class LoadPolling:
         """Ask once; a worker that does not say is as busy as this process makes it."""
         engine = self.worker.engine
         jobs, delay = None, max(self._interval, _AGAIN)
-        if not isinstance(engine, SchedulerEngine):
+        if not isinstance(engine, TellingEngine):
             return _SELDOM
         if self.worker.is_ready:
             try:
@@ -151,7 +151,7 @@ class CacheFollowing:
     async def visit(self) -> float:
         """Hear the worker out: until it ends, something was lost, or there is no room."""
         engine = self.worker.engine
-        if not isinstance(engine, SchedulerEngine):
+        if not isinstance(engine, TellingEngine):
             return _SELDOM
         if not self.worker.is_ready:
             return _AGAIN
@@ -178,7 +178,7 @@ class CacheFollowing:
         self._feed.restart()
         self._index.forget(self.worker.id)
 
-    async def _look_who_is_there(self, engine: SchedulerEngine) -> None:
+    async def _look_who_is_there(self, engine: TellingEngine) -> None:
         """Have everything told anew by another process: its numbers are its own."""
         life = await engine.life()
         if not life or life != self._life:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from sglr_dataplane.engine import SchedulerEngine
+from sglr_dataplane.engine import GeneratingEngine
 from sglr_dataplane.errors import RouterError, WorkerUnavailableError
 from sglr_dataplane.fleet.schedule import Schedule
 from sglr_dataplane.fleet.worker import WorkerState
@@ -201,7 +201,7 @@ class Checkup:
     async def _generates(self) -> bool:
         """Return whether the worker generates, as far as it is to be asked; count it if not."""
         every, engine, now = self.schedule.generation, self.worker.engine, self._clock()
-        if every is None or not isinstance(engine, SchedulerEngine):
+        if every is None or not isinstance(engine, GeneratingEngine):
             return True
         signs = (self._generated_at, self.worker.answered_at)
         if any(at is not None and at > now - every for at in signs):

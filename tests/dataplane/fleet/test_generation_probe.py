@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from sglr_dataplane.engine import Engine, SchedulerEngine
+from sglr_dataplane.engine import Engine, GeneratingEngine
 from sglr_dataplane.engine.lean import lean_engine
 from sglr_dataplane.engine.sglang import SGLangEngine
 from sglr_dataplane.errors import DeadlineExceededError
@@ -113,7 +113,7 @@ async def test_both_clients_call_the_schedulers_health_check(
     """True when a token came; the worker's own error when it refuses."""
     script = Script(rpcs={})
     async with SimWorker(None, script) as worker, aclosing(kind(worker.address)) as engine:
-        assert isinstance(engine, SchedulerEngine)
+        assert isinstance(engine, GeneratingEngine)
         async with asyncio.timeout(10):
             generates = await engine.generates()
 
@@ -127,6 +127,6 @@ async def test_a_health_check_that_fails_is_an_error(kind: Callable[[str], Engin
     fault = RpcFault(status=Status(code="DEADLINE_EXCEEDED", message="too slow"))
     script = Script(rpcs={"HealthCheck": fault})
     async with SimWorker(None, script) as worker, aclosing(kind(worker.address)) as engine:
-        assert isinstance(engine, SchedulerEngine)
+        assert isinstance(engine, GeneratingEngine)
         with pytest.raises(DeadlineExceededError):
             await engine.generates()

@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from sglr_dataplane.engine import Engine, SchedulerEngine
+from sglr_dataplane.engine import Engine, TellingEngine
 from sglr_dataplane.engine.lean import lean_engine
 from sglr_dataplane.engine.sglang import SGLangEngine
 from sglr_dataplane.engine.telling import CacheBatch, EngineLoad
@@ -147,7 +147,7 @@ async def test_news_that_were_lost_are_told_anew() -> None:
 async def test_both_clients_go_on_from_a_number(kind: Callable[[str], Engine]) -> None:
     """From 0 with a snapshot, from a later one with what came since, until enough was heard."""
     async with a_telling_worker(page_size=64) as worker, aclosing(kind(worker.address)) as engine:
-        assert isinstance(engine, SchedulerEngine)
+        assert isinstance(engine, TellingEngine)
         await play(engine, a_job())
         await play(engine, a_job(tuple(range(3000, 3128))))
         heard: list[CacheBatch] = []
@@ -171,7 +171,7 @@ async def test_both_clients_ask_for_loads_and_lives(kind: Callable[[str], Engine
     """A worker that answers says both, and the same life as long as it lives."""
     slow = Play(ids=(1, 2), first_delay="30s")
     async with a_telling_worker(play=slow) as worker, aclosing(kind(worker.address)) as engine:
-        assert isinstance(engine, SchedulerEngine)
+        assert isinstance(engine, TellingEngine)
         idle = await engine.load()
         job = asyncio.ensure_future(play(engine, a_job()))
         await eventually(lambda: worker.scheduler.running)
@@ -191,7 +191,7 @@ async def test_a_worker_that_does_not_tell_is_no_failure(kind: Callable[[str], E
     missing = RpcFault(status=Status(code="UNIMPLEMENTED", message="Method not found!"))
     script = Script(rpcs={"GetLoads": missing, "GetServerInfo": missing})
     async with SimWorker(None, script) as worker, aclosing(kind(worker.address)) as engine:
-        assert isinstance(engine, SchedulerEngine)
+        assert isinstance(engine, TellingEngine)
 
         assert await engine.load() is None
         assert await engine.life() == ""
