@@ -34,6 +34,7 @@ from sglr_dataplane.api.server import (
 )
 from sglr_dataplane.engine.lean import LeanEngine, lean_engine
 from sglr_dataplane.fleet.across import AcrossCollector, families_of
+from sglr_dataplane.fleet.backend_keys import BackendKeys
 from sglr_dataplane.fleet.credentials import CredentialFiles, credentials_of
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.keys import Keys
@@ -126,6 +127,7 @@ class Router:
         """Why the fleet is no longer tended; None while it is."""
         self.on_failure: Callable[[], None] = _unheard
         """Called when that happens: what is served from then on grows old."""
+        self._backend_keys = BackendKeys()
         self.app = self._build_app()
 
     def apply(self, snapshot: Snapshot) -> None:
@@ -133,6 +135,7 @@ class Router:
         before = {backend.key: backend.spec.model.names for backend in self.registry.backends()}
         self.registry.apply(share_of_snapshot(snapshot, self._processes))
         self.recipes.apply(snapshot)
+        self._backend_keys.tell(snapshot)
         for key in before.keys() - self.registry.counts().keys():
             gone = [name for name in before[key] if self.registry.backend_of(name) is None]
             self.metrics.forget(key, gone)
@@ -265,7 +268,13 @@ class Router:
                     Access, metrics=self.metrics, clock=time.monotonic, log=self._config.access_log
                 ),
                 Middleware(Draining, drain=self.drain, exempt=QUIET),
-                Middleware(Authentication, keys=self.keys, meter=self._meter, exempt=QUIET),
+                Middleware(
+                    Authentication,
+                    keys=self.keys,
+                    backend_keys=self._backend_keys,
+                    meter=self._meter,
+                    exempt=QUIET,
+                ),
                 Middleware(Faults),
             ],
             exception_handlers={HTTPException: http_exception},

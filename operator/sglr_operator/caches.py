@@ -13,14 +13,17 @@ from typing import Any, TypeVar
 
 from sglr_operator.objects import (
     BackendObject,
+    ConfigMap,
     EndpointSlice,
     InferencePool,
     Pod,
+    Secret,
     Service,
     labels,
 )
 from sglr_operator.reflector import Change, Key, Reflector
 from sglr_proto.backend import SGLangBackend
+from sglr_proto.references import Kind, references_of
 from sglr_proto.selector import LabelSelector
 
 T = TypeVar("T")
@@ -35,6 +38,8 @@ class Wanted:
     service: str = ""
     pool: str = ""
     selector: LabelSelector | None = None
+    objects: frozenset[tuple[Kind, str]] = frozenset()
+    """Secrets and ConfigMaps, by kind and name."""
 
 
 def wanted_by(backend: SGLangBackend) -> Wanted:
@@ -44,6 +49,7 @@ def wanted_by(backend: SGLangBackend) -> Wanted:
         service=workers.service.name if workers.service is not None else "",
         pool=workers.inference_pool_ref.name if workers.inference_pool_ref is not None else "",
         selector=workers.selector,
+        objects=frozenset((each.kind, each.name) for each in references_of(backend.spec)),
     )
 
 
@@ -67,6 +73,8 @@ class Caches:
         self._backends: list[Reflector[BackendObject]] = []
         self._services: list[Reflector[Service]] = []
         self._pools: list[Reflector[InferencePool]] = []
+        self._secrets: list[Reflector[Secret]] = []
+        self._config_maps: list[Reflector[ConfigMap]] = []
         self._slices: dict[Key, dict[str, EndpointSlice]] = defaultdict(dict)
         """By namespace and Service: slices by name."""
         self._pods: dict[str, dict[str, Pod]] = defaultdict(dict)
@@ -105,6 +113,16 @@ class Caches:
         self.reflectors.append(reflector)
         self.serves_pools = True
 
+    def add_secrets(self, reflector: Reflector[Secret]) -> None:
+        """Read Secrets from *reflector*."""
+        self._secrets.append(reflector)
+        self.reflectors.append(reflector)
+
+    def add_config_maps(self, reflector: Reflector[ConfigMap]) -> None:
+        """Read ConfigMaps from *reflector*."""
+        self._config_maps.append(reflector)
+        self.reflectors.append(reflector)
+
     def add_indexed(self, reflector: Reflector[Any]) -> None:
         """Watch over a reflector whose store is read through the indexes."""
         self.reflectors.append(reflector)
@@ -131,6 +149,25 @@ class Caches:
                 for key, wanted in self._wanted.items()
                 if key[0] == namespace and wanted.pool == name
             )
+
+    def secrets_changed(self, changes: tuple[Change[Secret], ...]) -> None:
+        """Take note of changed Secrets."""
+        for change in changes:
+            self._dirty(self._naming("Secret", change.key))
+
+    def config_maps_changed(self, changes: tuple[Change[ConfigMap], ...]) -> None:
+        """Take note of changed ConfigMaps."""
+        for change in changes:
+            self._dirty(self._naming("ConfigMap", change.key))
+
+    def _naming(self, kind: Kind, key: Key) -> list[Key]:
+        """Return the backends that name an object."""
+        namespace, name = key
+        return [
+            backend
+            for backend, wanted in self._wanted.items()
+            if backend[0] == namespace and (kind, name) in wanted.objects
+        ]
 
     def slices_changed(self, changes: tuple[Change[EndpointSlice], ...]) -> None:
         """Take note of changed EndpointSlices."""
@@ -199,6 +236,14 @@ class Caches:
     def pool(self, namespace: str, name: str) -> InferencePool | None:
         """Return an InferencePool."""
         return _first(self._pools, (namespace, name))
+
+    def secret(self, namespace: str, name: str) -> Secret | None:
+        """Return a labelled Secret."""
+        return _first(self._secrets, (namespace, name))
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | None:
+        """Return a labelled ConfigMap."""
+        return _first(self._config_maps, (namespace, name))
 
     def _count_pods(self, piece: EndpointSlice, service: Key, step: int) -> None:
         for item in piece.endpoints or ():

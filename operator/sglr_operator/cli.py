@@ -81,6 +81,11 @@ def _add_run_flags(run: argparse.ArgumentParser) -> None:
     add("--push-auth", choices=["none", "mtls", "token-review"], default="none")
     add("--push-audience", default="sglr-operator", help="what router tokens are made for")
     add("--router-account", action="append", default=[], help="NAMESPACE:NAME let in; repeat")
+    add(
+        "--references",
+        action="store_true",
+        help="read Secrets and ConfigMaps labelled sglr.dev/for-routers=true",
+    )
     add("--keep-copy", action="store_true", help="keep the last good list in a ConfigMap")
     add("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "default"))
     add("--lease-name", default="sglr-operator")
@@ -124,6 +129,7 @@ def _config(arguments: argparse.Namespace) -> OperatorConfig:
             push=push,
             lease=lease,
             copy=CopyConfig() if arguments.keep_copy else None,
+            references=arguments.references,
             http=arguments.http_address,
             debug=arguments.debug_address,
         )

@@ -10,13 +10,31 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import Configuration
 
 from sglr_operator.caches import SERVICE_LABEL, Caches
+from sglr_operator.compose import LABEL
 from sglr_operator.config import OperatorConfig
 from sglr_operator.errors import ConfigError
 from sglr_operator.kube import Kube, KubeSource
 from sglr_operator.metrics import Metrics
-from sglr_operator.objects import BackendObject, EndpointSlice, InferencePool, Pod, Service
+from sglr_operator.objects import (
+    BackendObject,
+    ConfigMap,
+    EndpointSlice,
+    InferencePool,
+    Pod,
+    Secret,
+    Service,
+)
 from sglr_operator.reflector import Change, Reflector, Timing
-from sglr_operator.resources import BACKENDS, PODS, POOLS, SERVICES, SLICES, Resource
+from sglr_operator.resources import (
+    BACKENDS,
+    CONFIGMAPS,
+    PODS,
+    POOLS,
+    SECRETS,
+    SERVICES,
+    SLICES,
+    Resource,
+)
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
@@ -90,6 +108,15 @@ class CacheBuilder:
                 )
             )
             caches.add_indexed(self._reflector(PODS, Pod, caches.pods_changed, namespace))
+            if self._config.references:
+                caches.add_secrets(
+                    self._reflector(SECRETS, Secret, caches.secrets_changed, namespace, LABEL)
+                )
+                caches.add_config_maps(
+                    self._reflector(
+                        CONFIGMAPS, ConfigMap, caches.config_maps_changed, namespace, LABEL
+                    )
+                )
 
     def build_pools(self) -> list[Reflector[InferencePool]]:
         """Add and return the reflectors of InferencePools, which the caller runs."""

@@ -91,6 +91,11 @@ class PushConfig:
     max_message: int = 16 * 1024 * 1024
     """In bytes, both ways: gRPC's 4 MiB would refuse a backend of about 30,000 endpoints."""
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody but routers that prove themselves can hear what is pushed."""
+        return self.certificate is not None and self.auth != "none"
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
@@ -149,6 +154,9 @@ class OperatorConfig:
     status: StatusConfig = field(default_factory=StatusConfig)
     copy: CopyConfig | None = None
     """Where the last good list is kept for routers; None keeps none."""
+    references: bool = False
+    """Whether Secrets and ConfigMaps that are labelled for it are read; it takes permissions that
+    an operator without such backends has no use for."""
     http: Address = Address("0.0.0.0", 8081)  # noqa: S104  # the kubelet probes from the node
     debug: Address | None = None
     """Where /debug/snapshot is served; None serves it nowhere. Loopback only."""

@@ -21,6 +21,7 @@ from sglr_operator.objects import (
     SliceEndpoint,
     labels,
 )
+from sglr_operator.status import RefProblem
 from sglr_proto.backend import LabelSelector, ServiceWorkers, SGLangBackend
 from sglr_proto.snapshot import Endpoint, EndpointState, static_endpoint
 
@@ -62,14 +63,6 @@ class View(Protocol):
     def pool(self, namespace: str, name: str) -> InferencePool | None:
         """Return an InferencePool."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class RefProblem:
-    """Something the backend names is not there."""
-
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

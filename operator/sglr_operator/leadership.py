@@ -16,6 +16,7 @@ from typing import Any, Final
 import grpc.aio
 
 from sglr_operator.caches import Caches
+from sglr_operator.compose import Permits
 from sglr_operator.config import CopyConfig, OperatorConfig, PushConfig
 from sglr_operator.elector import Elector
 from sglr_operator.errors import KubeError, OperatorError
@@ -187,6 +188,7 @@ class Leadership:
             statuses,
             config=self._config.debounce,
             operator=str(self._config.lease),
+            permits=Permits(self._config.references, self._config.push.is_private),
             metrics=self._metrics,
             clock=self._clock,
         )

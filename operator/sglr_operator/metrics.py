@@ -39,7 +39,7 @@ class Metrics:
         )
         self.composed = Counter(
             "sglr_operator_composed_total",
-            "Backends composed, by outcome: changed, unchanged, invalid, too large or bug.",
+            "Backends composed, by outcome: changed, unchanged, invalid, unresolved, too large or bug.",
             ["outcome"],
             registry=registry,
         )

@@ -204,6 +204,23 @@ class Service(msgspec.Struct, frozen=True, rename="camel"):
     spec: ServiceSpec = ServiceSpec()
 
 
+class Secret(msgspec.Struct, frozen=True, rename="camel"):
+    """A Secret; what it holds is in no ``repr``."""
+
+    metadata: ObjectMeta
+    data: dict[str, bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Secret {self.metadata.namespace}/{self.metadata.name}>"
+
+
+class ConfigMap(msgspec.Struct, frozen=True, rename="camel"):
+    """A ConfigMap's texts; ``binaryData`` is not read."""
+
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+
+
 class PoolSelector(msgspec.Struct, frozen=True, rename="camel"):
     """Which pods an InferencePool holds."""
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from sglr_operator import endpoints
 from sglr_operator.caches import Caches, wanted_by
-from sglr_operator.compose import Ledger, conflicts, lost_most
+from sglr_operator.compose import Ledger, Material, Permits, conflicts, lost_most, resolve
 from sglr_operator.conditions import Facts, status_of
 from sglr_operator.config import DebounceConfig
 from sglr_operator.endpoints import Found
@@ -50,6 +52,8 @@ class _Known:
     problem: str = ""
     """Why the newest spec is refused."""
     found: Found = field(default_factory=Found)
+    material: Material | None = None
+    """The last spec everything of which could be resolved, with that."""
     version: int = 0
     published: BackendSnapshot | None = None
     oversize: str = ""
@@ -69,11 +73,13 @@ class Reconciler:
         *,
         config: DebounceConfig,
         operator: str,
+        permits: Permits,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
         """Prepare one leadership of *operator*; nothing is read before :meth:`start`."""
         self._operator = operator
+        self._permits = permits
         self._caches = caches
         self._publisher = publisher
         self._statuses = statuses
@@ -109,9 +115,11 @@ class Reconciler:
         self._wake.set()
 
     def snapshot(self) -> Snapshot:
-        """Return everything that routers are told now."""
+        """Return everything that routers are told now, without what Secrets hold."""
         told = [known.published for _, known in sorted(self._known.items())]
-        backends = tuple(each for each in told if each is not None)
+        backends = tuple(
+            msgspec.structs.replace(each, resolved=None) for each in told if each is not None
+        )
         return Snapshot(
             epoch=self._publisher.epoch,
             version=sum(each.version for each in backends),
@@ -233,12 +241,24 @@ class Reconciler:
                 self._statuses.forget(key)
             else:
                 known.found, known.version, known.published = Found(), 0, None
+                known.material = None
                 known.oversize = ""
                 self._untold.add(key)
             return
         known.found = endpoints.find(known.backend, self._caches)
-        composed = self._ledger.enter(known.backend, known.found.endpoints)
         self._untold.add(key)
+        resolved = resolve(known.backend, self._caches, self._permits)
+        if isinstance(resolved, Material):
+            known.material = resolved
+        else:
+            known.found = replace(known.found, problem=resolved)
+        if known.material is None:
+            # Routers keep what they had of it, if they had anything.
+            self._metrics.composed.labels("unresolved").inc()
+            return
+        composed = self._ledger.enter(
+            known.material.backend, known.found.endpoints, known.material.resolved
+        )
         if composed is None:
             self._metrics.composed.labels("unchanged").inc()
             return

@@ -36,6 +36,7 @@ class Resource:
 BACKENDS: Final = Resource(GROUP, VERSION, PLURAL)
 PODS: Final = Resource("", "v1", "pods")
 SERVICES: Final = Resource("", "v1", "services")
+SECRETS: Final = Resource("", "v1", "secrets")
 CONFIGMAPS: Final = Resource("", "v1", "configmaps")
 EVENTS: Final = Resource("", "v1", "events")
 SLICES: Final = (

@@ -17,6 +17,7 @@ from sglr_proto import spec as structs
 from sglr_proto import spec_model, spec_routing
 from sglr_proto.backend import API_VERSION, GROUP, KIND, VERSION
 from sglr_proto.selector import LabelRequirement, LabelSelector
+from sglr_proto.spec_security import Tls, WorkerAuth
 from sglr_proto.spec_tokenizer import ChatTemplate, Tokenizer
 
 Schema = dict[str, Any]
@@ -59,8 +60,35 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
     ),
     (ChatTemplate, ""): (
         (
-            "[has(self.inline), has(self.path), has(self.name)].filter(x, x).size() == 1",
-            "exactly one of inline, path and name",
+            (
+                "[has(self.inline), has(self.path), has(self.name), has(self.configMapKeyRef)]"
+                ".filter(x, x).size() == 1"
+            ),
+            "exactly one of inline, path, name and configMapKeyRef",
+        ),
+    ),
+    (Tls, ""): (
+        ("!has(self.caFile) || !has(self.caRef)", "at most one of caFile and caRef"),
+        (
+            "self.mode != 'Disabled' || (!has(self.caFile) && !has(self.caRef))",
+            "a CA goes with mode TLS or Mutual",
+        ),
+        (
+            (
+                "(self.mode == 'Mutual') == (has(self.certificateSecretRef) !="
+                " (has(self.certificateFile) && has(self.keyFile)))"
+            ),
+            "mode Mutual, and no other, takes certificateSecretRef, or certificateFile and keyFile",
+        ),
+        (
+            "has(self.certificateFile) == has(self.keyFile)",
+            "certificateFile and keyFile come together",
+        ),
+    ),
+    (WorkerAuth, ""): (
+        (
+            "!has(self.apiKeyFile) || !has(self.apiKeySecretRef)",
+            "at most one of apiKeyFile and apiKeySecretRef",
         ),
     ),
     (structs.Workers, "ports"): (("self.all(p, self.exists_one(q, q == p))", "each port once"),),

@@ -6,6 +6,7 @@ status changes only when something changed that a person would want to know.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -115,6 +116,14 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[Annotated[str, Meta(max_length=256)], ...],
         Meta(max_length=32, description="Names clients can send as `model`."),
     ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefProblem:
+    """Something that a backend names cannot be used: what its ResolvedRefs will say."""
+
+    reason: str
+    message: str
 
 
 def condition(status: BackendStatus, kind: str) -> Condition | None:

@@ -19,6 +19,8 @@ from msgspec.structs import replace
 from sglr_proto.address import join
 from sglr_proto.backend import SGLangBackend, StaticEndpoint, Workers
 from sglr_proto.errors import ManifestError, SnapshotError
+from sglr_proto.references import references_of
+from sglr_proto.resolved import Resolved
 
 Counter = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A number that only rises."""
@@ -87,6 +89,8 @@ class BackendSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """Sorted by id, each id once."""
     version: Counter = 0
     """Rises with each change of this backend, within an epoch."""
+    resolved: Resolved | None = None
+    """What the objects that the spec names hold; None when it names none, or nobody read them."""
 
     def __post_init__(self) -> None:
         """Refuse two endpoints with one id."""
@@ -145,6 +149,13 @@ def _listed(backend: SGLangBackend) -> tuple[StaticEndpoint, ...]:
             "spec.workers has no static endpoints; only the operator finds workers of a service, "
             "a selector or an InferencePool.",
             path="spec.workers",
+            owner=f"SGLangBackend {backend.key!r}",
+        )
+    for reference in references_of(backend.spec):
+        raise ManifestError(
+            f"{reference.path} names {reference.kind} {reference.name!r}; only the operator reads "
+            "it. Name a file instead.",
+            path=reference.path,
             owner=f"SGLangBackend {backend.key!r}",
         )
     return backend.spec.workers.static.endpoints

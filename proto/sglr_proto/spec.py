@@ -20,6 +20,7 @@ from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
 from sglr_proto.spec_admission import Admission, RateLimit
 from sglr_proto.spec_model import Model, Traffic
+from sglr_proto.spec_refs import Auth
 from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import Routing
 from sglr_proto.spec_security import Tls, WorkerAuth
@@ -210,6 +211,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         WorkerAuth,
         Meta(description="How the router proves itself to workers. Default: it does not."),
     ] = WorkerAuth()
+    auth: Annotated[
+        Auth, Meta(description="Which callers are answered. Default: as the router says.")
+    ] = Auth()
     outlier_detection: Annotated[
         OutlierDetection,
         Meta(description="When a worker that fails requests is left alone. Default: see there."),

@@ -8,6 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sglr_proto.spec_refs import CaRef, SecretKeyRef, TlsSecretRef
+
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 """A file as the router sees it, such as one of a mounted Secret; it is read again when it changes."""
 
@@ -36,6 +38,10 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
             "system's."
         ),
     ] = None
+    ca_ref: Annotated[
+        CaRef | None,
+        Meta(description="The same as a value of a ConfigMap or Secret. Needs the operator."),
+    ] = None
     certificate_file: Annotated[
         FilePath | None,
         Meta(description="PEM chain that the router shows; only with Mutual. Default: none."),
@@ -43,6 +49,13 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     key_file: Annotated[
         FilePath | None,
         Meta(description="PEM key of that certificate; only with Mutual. Default: none."),
+    ] = None
+    certificate_secret_ref: Annotated[
+        TlsSecretRef | None,
+        Meta(
+            description="Both as a Secret of type kubernetes.io/tls; only with Mutual. Needs the "
+            "operator."
+        ),
     ] = None
     server_name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=253)] | None,
@@ -53,7 +66,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse files that nobody reads, and a mode that lacks its files."""
+        """Refuse what nobody reads, what is named twice, and a mode that lacks something."""
         files = {
             "caFile": self.ca_file,
             "certificateFile": self.certificate_file,
@@ -64,9 +77,26 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
                 raise ValueError(f"{name} is {path!r}; expected printable characters")
             if path is not None and self.mode is TlsMode.DISABLED:
                 raise ValueError(f"{name} is set with mode Disabled; expected TLS or Mutual")
+        if self.ca_ref is not None and self.mode is TlsMode.DISABLED:
+            raise ValueError("caRef is set with mode Disabled; expected TLS or Mutual")
+        if self.ca_ref is not None and self.ca_file is not None:
+            raise ValueError("caRef is set beside caFile; expected one of them")
+        self._refuse_half_a_certificate(files)
+
+    def _refuse_half_a_certificate(self, files: dict[str, str | None]) -> None:
+        is_mutual = self.mode is TlsMode.MUTUAL
+        if self.certificate_secret_ref is not None:
+            if not is_mutual:
+                raise ValueError("certificateSecretRef goes with mode Mutual only")
+            for name in ("certificateFile", "keyFile"):
+                if files[name] is not None:
+                    raise ValueError(f"{name} is set beside certificateSecretRef; expected one way")
+            return
         for name in ("certificateFile", "keyFile"):
-            if (files[name] is not None) != (self.mode is TlsMode.MUTUAL):
-                raise ValueError(f"{name} goes with mode Mutual, and Mutual needs it")
+            if (files[name] is not None) != is_mutual:
+                raise ValueError(
+                    f"{name} goes with mode Mutual, and Mutual needs it or certificateSecretRef"
+                )
 
 
 class WorkerAuth(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -79,8 +109,14 @@ class WorkerAuth(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             "authorization: Bearer. Default: none, and no header."
         ),
     ] = None
+    api_key_secret_ref: Annotated[
+        SecretKeyRef | None,
+        Meta(description="The same as a value of a Secret. Needs the operator."),
+    ] = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be shown."""
+        """Refuse what cannot be shown, and two keys."""
+        if self.api_key_file is not None and self.api_key_secret_ref is not None:
+            raise ValueError("apiKeySecretRef is set beside apiKeyFile; expected one of them")
         if self.api_key_file is not None and not self.api_key_file.isprintable():
             raise ValueError(f"apiKeyFile is {self.api_key_file!r}; expected printable characters")

@@ -8,6 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sglr_proto.spec_refs import ConfigMapKeyRef
+
 
 class ControlTokens(enum.StrEnum):
     """What becomes of control tokens, such as ``<|im_end|>``, that a request's own text spells."""
@@ -54,7 +56,7 @@ class FromWorker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChatTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Which chat template is used: exactly one of the three ways."""
+    """Which chat template is used: exactly one of the four ways."""
 
     inline: Annotated[
         Annotated[str, Meta(min_length=1, max_length=65_536)] | None,
@@ -74,10 +76,15 @@ class ChatTemplate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             "instead of the one named `default`."
         ),
     ] = None
+    config_map_key_ref: Annotated[
+        ConfigMapKeyRef | None,
+        Meta(description="A value of a ConfigMap, at most 64 KiB. Needs the operator."),
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse none, several, and paths and names that no one means."""
-        _exactly_one("inline", inline=self.inline, path=self.path, name=self.name)
+        ways = {"inline": self.inline, "path": self.path, "name": self.name}
+        _exactly_one("inline", **ways, configMapKeyRef=self.config_map_key_ref)
         _refuse_unshowable(path=self.path, name=self.name)
 
 

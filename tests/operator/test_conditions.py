@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from sglr_operator.conditions import Facts, Rejection, RouterView, status_of
-from sglr_operator.endpoints import Found, RefProblem
+from sglr_operator.endpoints import Found
 from sglr_operator.schema import root
-from sglr_operator.status import CONDITION_TYPES, BackendStatus, condition
+from sglr_operator.status import CONDITION_TYPES, BackendStatus, RefProblem, condition
 from sglr_proto.snapshot import Endpoint, EndpointState
 
 THEN, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"

@@ -39,7 +39,7 @@ def writer(api: FakeApi) -> str:
 def ready(api: FakeApi) -> int:
     """Return how many endpoints the status counts as ready."""
     body = api.objects("sglangbackends")[(NAMESPACE, "chat")]
-    return int(body["status"]["endpoints"]["ready"])
+    return int(body.get("status", {}).get("endpoints", {}).get("ready", 0))
 
 
 def overwritten(running: Running) -> float:

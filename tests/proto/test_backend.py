@@ -194,8 +194,8 @@ def test_what_is_just_within_the_bounds_is_taken(path: str, value: object) -> No
             "spec.tokenizer.chatTemplate",
             {},
             (
-                "spec.tokenizer.chatTemplate.inline is missing; expected exactly one of inline, path "
-                "and name."
+                "spec.tokenizer.chatTemplate.inline is missing; expected exactly one of inline, path, "
+                "name and configMapKeyRef."
             ),
         ),
         (
@@ -203,7 +203,7 @@ def test_what_is_just_within_the_bounds_is_taken(path: str, value: object) -> No
             {"inline": "x", "name": "rag"},
             (
                 "spec.tokenizer.chatTemplate.name is one of several; expected exactly one of inline, "
-                "path and name."
+                "path, name and configMapKeyRef."
             ),
         ),
         ("spec.tokenizer.chatTemplate", {"inline": "x" * 65_537}, "of length <= 65536."),

@@ -167,9 +167,11 @@ def test_bytes_are_the_documented_json() -> None:
                         "incarnation": "",
                         "zone": "",
                         "pod": "",
+                        "bootstrapPort": 0,
                     }
                 ],
                 "version": 5,
+                "resolved": None,
             }
         ],
     }

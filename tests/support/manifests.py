@@ -77,6 +77,7 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
             },
             "tls": {"mode": "TLS", "caFile": "/tls/ca.crt"},
             "workerAuth": {"apiKeyFile": "/keys/worker"},
+            "auth": {"keySecretRefs": []},
             "outlierDetection": {
                 "consecutiveFailures": 5,
                 "failurePercent": 50,

@@ -13,6 +13,7 @@ from sglr_dataplane.fleet.rates import UNLIMITED
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from sglr_dataplane.fleet.backend_keys import BackendKeys
     from sglr_dataplane.fleet.keys import Key, Keys
     from sglr_dataplane.fleet.rates import Meter
 
@@ -27,9 +28,21 @@ class Authentication:
     Nothing behind it sees a key: it can be neither logged nor sent to a worker.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: Keys, meter: Meter, exempt: frozenset[str]) -> None:
-        """Wrap *app*; the paths in *exempt* need no key."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keys: Keys,
+        backend_keys: BackendKeys,
+        meter: Meter,
+        exempt: frozenset[str],
+    ) -> None:
+        """Wrap *app*; the paths in *exempt* need no key.
+
+        A key of *keys* is good for every backend; one of *backend_keys* for those that have it.
+        """
         self._app = app
+        self._backend_keys = backend_keys
         self._keys = keys
         self._meter = meter
         self._exempt = exempt
@@ -41,10 +54,18 @@ class Authentication:
             return
         presented = _presented(scope)
         scope["headers"] = [(k, v) for k, v in scope["headers"] if k not in _SECRET]
-        if not self._keys.are_needed or scope["path"] in self._exempt:
+        if scope["path"] in self._exempt:
             await self._app(scope, receive, send)
             return
-        key = self._keys.find(presented) if presented else None
+        owner = self._backend_keys.find(presented) if presented else None
+        if owner is not None:
+            scope["state"]["opens"] = owner
+            # Where the router asks everybody for a key, a backend's own is good for it alone.
+            scope["state"]["is_confined"] = self._keys.are_needed
+        key = self._keys.find(presented) if presented and self._keys.are_needed else None
+        if key is None and (owner is not None or not self._keys.are_needed):
+            await self._app(scope, receive, send)
+            return
         if key is None:
             scope["state"]["failure"] = InvalidKeyError.code
             await fault_reply(_refusal(presented), scope["path"])(scope, receive, send)
@@ -66,18 +87,21 @@ class Authentication:
 def caller_of(scope: Scope, body: bytes) -> Caller:
     """Return who sent the request of *scope* with *body*."""
     key: Key | None = scope["state"].get("key")
+    owner: tuple[str, frozenset[str]] | None = scope["state"].get("opens")
     headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
     # Without a key nobody vouches for a request: it may step back, but not ahead.
     highest = key.priority if key is not None else Priority.NORMAL
     asked = headers.get(PRIORITY_HEADER, "normal").upper()
     wanted = Priority[asked] if asked in Priority.__members__ else Priority.NORMAL
     return Caller(
-        name=key.name if key is not None else "",
+        name=key.name if key is not None else owner[0] if owner is not None else "",
         priority=min(wanted, highest),
         headers=headers,
         body=body,
         models=key.models if key is not None else None,
         rates=key.rates if key is not None else UNLIMITED,
+        is_confined=key is None and scope["state"].get("is_confined", False),
+        opens=None if key is not None else owner[1] if owner is not None else frozenset(),
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from sglr_dataplane.fleet.fair_queue import Priority
 from sglr_dataplane.fleet.rates import UNLIMITED, Rates
-from sglr_proto.backend import BodyField, PolicyName, Routing
+from sglr_proto.backend import BodyField, PolicyName, Routing, SGLangBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,20 @@ class Caller:
 
     rates: Rates = UNLIMITED
     """What it may use in a minute."""
+    opens: frozenset[str] | None = frozenset()
+    """The backends whose own keys it came with; None: all, with a key of the router itself."""
+    is_confined: bool = False
+    """Whether it may use those backends and no others."""
 
     def may_use(self, model: str) -> bool:
         """Return whether it may use *model*."""
         return self.models is None or model in self.models
+
+    def may_enter(self, backend: SGLangBackend) -> bool:
+        """Return whether it has a key, if *backend* or the router asks for one."""
+        if self.opens is None or backend.key in self.opens:
+            return True
+        return not backend.spec.auth.key_secret_refs and not self.is_confined
 
 
 NOBODY: Final = Caller()

@@ -108,6 +108,10 @@ class Dispatcher:
         pool = self._registry.pool(backend_key)
         if pool is None:
             raise self._nobody(backend_key, job)
+        if not caller.may_enter(pool.backend):
+            raise UnknownModelError(
+                f"The model {job.model!r} does not exist here, or not for this key.", param="model"
+            )
         owners = _owners(pool, caller)
         for owner, rates in owners:
             self._meter.admit(owner, rates, len(job.input_ids))

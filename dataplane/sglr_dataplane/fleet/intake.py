@@ -21,6 +21,7 @@ import grpc.aio
 from sglr_dataplane.fleet import intake_file
 from sglr_dataplane.fleet.intake_channel import authorization, operator_channel
 from sglr_dataplane.fleet.intake_config import IntakeConfig
+from sglr_dataplane.fleet.intake_secrets import SecretFiles
 from sglr_dataplane.fleet.intake_table import Refusal, Table
 from sglr_proto.discovery import push_pb2 as pb
 from sglr_proto.discovery.push_pb2_grpc import EndpointPushStub
@@ -76,6 +77,7 @@ class Intake:
         self._chance = chance
         self._sleep = sleep
         self._table = Table()
+        self._secrets = SecretFiles(_folder(config))
         self._applied = 0
         self._written: tuple[Epoch, int] | None = None
         self._heard: float | None = None
@@ -106,11 +108,14 @@ class Intake:
 
     async def run(self) -> None:
         """Start from the file, then follow the operator until cancelled."""
-        await self._load()
-        async with asyncio.TaskGroup() as tasks:
-            if self._config.file is not None and self._config.writes_file:
-                tasks.create_task(self._keep_file(self._config.file))
-            await self._follow()
+        try:
+            await self._load()
+            async with asyncio.TaskGroup() as tasks:
+                if self._config.file is not None and self._config.writes_file:
+                    tasks.create_task(self._keep_file(self._config.file))
+                await self._follow()
+        finally:
+            self._secrets.close()
 
     async def _follow(self) -> None:
         while True:
@@ -155,6 +160,9 @@ class Intake:
                 continue
             try:
                 snapshot = await asyncio.to_thread(intake_file.read, path)
+                if snapshot is not None:
+                    self._table.load(snapshot)
+                    self._put_in_force()
             except (SnapshotError, OSError) as error:
                 logger.warning(
                     "last-known-good list not usable",
@@ -162,9 +170,7 @@ class Intake:
                 )
                 continue
             if snapshot is not None:
-                self._table.load(snapshot)
                 self.startup = source
-                self._put_in_force()
                 self._written = (self._table.epoch, self._table.changes)
                 logger.info("last-known-good list in force", extra={"path": str(path)})
                 return
@@ -282,8 +288,9 @@ class Intake:
 
     def _put_in_force(self) -> None:
         if self._applied != self._table.changes:
+            self._apply(self._secrets.localised(self._table.snapshot()))
+            # Last: what could not be put in force is tried again with the next stream.
             self._applied = self._table.changes
-            self._apply(self._table.snapshot())
 
     def _answer(
         self, nonce: int, backend: pb.BackendRef, version: int, refusal: Refusal | None
@@ -346,6 +353,13 @@ async def _drain(outgoing: asyncio.Queue[pb.RequestBatch]) -> AsyncGenerator[pb.
     """Yield what is queued, for as long as the call lives."""
     while True:
         yield await outgoing.get()
+
+
+def _folder(config: IntakeConfig) -> Path | None:
+    """Return where this process keeps secrets: beside its file, where it may write."""
+    if config.file is None:
+        return None
+    return config.file.with_name(f".{config.file.name}.secrets-{config.process}")
 
 
 def _batch(requests: Iterable[pb.SubscribeRequest]) -> pb.RequestBatch:

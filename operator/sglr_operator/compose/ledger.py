@@ -13,6 +13,7 @@ import msgspec
 
 from sglr_operator.objects import ObjectMeta
 from sglr_proto.backend import SGLangBackend
+from sglr_proto.resolved import Resolved
 from sglr_proto.snapshot import (
     BackendSnapshot,
     Endpoint,
@@ -64,9 +65,14 @@ class Ledger:
     def __repr__(self) -> str:
         return f"<Ledger of {len(self._hashes)} backends>"
 
-    def enter(self, backend: SGLangBackend, endpoints: tuple[Endpoint, ...]) -> Composed | None:
+    def enter(
+        self,
+        backend: SGLangBackend,
+        endpoints: tuple[Endpoint, ...],
+        resolved: Resolved | None = None,
+    ) -> Composed | None:
         """Return the next version of *backend*; None when there is nothing new to tell."""
-        plain = BackendSnapshot(backend=backend, endpoints=endpoints)
+        plain = BackendSnapshot(backend=backend, endpoints=endpoints, resolved=resolved)
         (plain,) = canonical(Snapshot(backends=(plain,))).backends
         digest = content_hash(plain)
         if self._hashes.get(backend.key) == digest:
