@@ -72,7 +72,10 @@ def test_a_batch_is_answered_in_openais_format(
     assert lines["c"]["response"] is None
     assert lines["c"]["error"]["code"] == "connection_lost"
     assert lines["d"]["response"]["body"]["choices"][0]["message"]["content"] == "four"
-    assert "4/4, 2 failed" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "4/4, 2 failed" in told
+    assert "1 x 404: gone" in told
+    assert "asks again for those that failed" in told
 
 
 def test_it_goes_on_where_it_was_interrupted(
@@ -118,6 +121,7 @@ def test_completions_and_embeddings_can_be_in_it(tmp_path: Path, mock_server: Mo
     [
         ("{", "Line 1"),
         ('{"custom_id":"a","body":{}}', "url"),
+        ('{"url":"/v1/completions","body":{}}', '"custom_id": "1"'),
         ('{"custom_id":"a","url":"/v1/files","body":{}}', "/v1/files"),
         ('{"custom_id":"a","url":"/v1/completions","body":{}}\n' * 2, "Line 2"),
     ],
@@ -217,8 +221,55 @@ def test_a_terminal_sees_a_bar() -> None:
     screen = StringIO()
     screen.isatty = lambda: True  # type: ignore[method-assign]  # a terminal, as far as asked
     progress = batch.Progress(4, screen)
-    progress.step(ok=True)
-    progress.step(ok=False)
+    progress.step()
+    progress.step("gone")
 
     last = screen.getvalue().split("\r")[-1]
     assert last.startswith("[###############---------------] 2/4, 1 failed")
+
+
+def test_a_server_that_is_not_there_ends_the_batch_at_once(
+    tmp_path: Path, mock_server: MockServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its address, and without failing a thousand requests one by one."""
+    given = written(tmp_path / "in.jsonl", *(request(str(number)) for number in range(1000)))
+    mock_server.stop()
+
+    assert run(mock_server, given, tmp_path / "out.jsonl") == 1
+    assert mock_server.url in capsys.readouterr().err
+    assert (tmp_path / "out.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--concurrency", "0", "from 1 on"),
+        ("--attempts", "many", "from 1 on"),
+        ("--timeout", "-1", "above 0"),
+        ("--timeout", "inf", "above 0"),
+    ],
+)
+def test_an_option_out_of_range_is_told(
+    tmp_path: Path,
+    mock_server: MockServer,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    value: str,
+    told: str,
+) -> None:
+    """By the command line, before anything is read."""
+    with pytest.raises(SystemExit) as ended:
+        run(mock_server, tmp_path / "in.jsonl", tmp_path / "out.jsonl", option, value)
+
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_base_url_that_is_none_is_told(
+    tmp_path: Path, mock_server: MockServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With an example of one."""
+    given = written(tmp_path / "in.jsonl", request("a"))
+
+    assert run(mock_server, given, tmp_path / "out.jsonl", "--base-url", "localhost") == 2
+    assert "http://localhost:8080" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +18,19 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from sglr_client import AsyncClient, ClientError, Limits, RefusedError, RetryPolicy
+from sglr_client import (
+    AsyncClient,
+    ClientError,
+    ConnectFailedError,
+    Limits,
+    RefusedError,
+    RetryPolicy,
+)
 
 _PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+_EXPECTED: Final = '{"custom_id": "1", "url": "/v1/chat/completions", "body": {…}}'
+_MOST_TOLD: Final = 5
+"""Kinds of failure that the summary names."""
 _WIDTH: Final = 30
 _OK: Final = 200
 _INVALID: Final = 2
@@ -39,6 +50,10 @@ class InvalidInputError(ValueError):
     """A line of the input is not a request; says which and why."""
 
 
+class NobodyThereError(Exception):
+    """Nothing was answered yet, and the server cannot be connected to."""
+
+
 @dataclass
 class Progress:
     """How far it is, drawn on a terminal as a bar, else told at each tenth."""
@@ -47,12 +62,16 @@ class Progress:
     out: TextIO
     done: int = 0
     failed: int = 0
+    problems: Counter[str] = field(default_factory=Counter[str])
+    """How often each kind of failure came, with what the first of its kind said."""
     began: float = field(default_factory=time.monotonic)
 
-    def step(self, *, ok: bool) -> None:
-        """Count one more and show it."""
+    def step(self, problem: str | None = None) -> None:
+        """Count one more, failed with *problem* unless that is None, and show it."""
         self.done += 1
-        self.failed += not ok
+        if problem is not None:
+            self.failed += 1
+            self.problems[problem] += 1
         if self.out.isatty():
             self.out.write(f"\r{self.line()}\x1b[K")
             self.out.flush()
@@ -63,6 +82,10 @@ class Progress:
         """Show the end."""
         begin = "\r" if self.out.isatty() else ""
         print(f"{begin}{self.line()}", file=self.out, flush=True)
+        for problem, count in self.problems.most_common(_MOST_TOLD):
+            print(f"  {count} x {problem}", file=self.out)
+        if self.failed:
+            print("The same command asks again for those that failed.", file=self.out)
 
     def line(self) -> str:
         """Return the bar and the counts."""
@@ -78,12 +101,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", type=Path, help="requests, one JSON object a line")
     parser.add_argument("output", type=Path, help="answers; kept and completed if it exists")
     parser.add_argument("--base-url", default="http://127.0.0.1:8080", help="default: %(default)s")
-    parser.add_argument("--concurrency", type=int, default=10, help="at once; default: %(default)s")
     parser.add_argument(
-        "--timeout", type=float, default=600.0, help="seconds for a request; default: %(default)s"
+        "--concurrency", type=_count, default=10, help="at once; default: %(default)s"
     )
     parser.add_argument(
-        "--attempts", type=int, default=3, help="for 5xx, 429, network; default: %(default)s"
+        "--timeout",
+        type=_seconds,
+        default=600.0,
+        help="seconds for a request; default: %(default)s",
+    )
+    parser.add_argument(
+        "--attempts", type=_count, default=3, help="for 5xx, 429, network; default: %(default)s"
     )
     parser.add_argument(
         "--api-key-file", type=Path, help="holds the key; default: $SGLR_API_KEY, or no key"
@@ -103,12 +131,16 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{len(lines) - len(todo)} of {len(lines)} were answered before.", file=sys.stderr)
     progress = Progress(len(todo), sys.stderr)
     try:
+        client = _client(arguments)
         with arguments.output.open("ab", buffering=0) as output:
-            asyncio.run(_answer_all(todo, arguments, progress, output.write))
+            asyncio.run(_answer_all(todo, client, arguments.concurrency, progress, output.write))
     except KeyboardInterrupt:
         print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
         return _INTERRUPTED
-    except OSError as error:
+    except NobodyThereError as error:
+        print(f"\nsglr batch: {arguments.base_url}: {error}", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as error:
         print(f"\nsglr batch: {error}", file=sys.stderr)
         return _INVALID
     progress.finish()
@@ -128,7 +160,7 @@ def read(text: bytes) -> list[Line]:
         try:
             line = msgspec.json.decode(written, type=Line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidInputError(f"Line {number}: {error}.") from error
+            raise InvalidInputError(f"Line {number}: {error}; expected {_EXPECTED}.") from error
         if line.url not in _PATHS:
             raise InvalidInputError(
                 f"Line {number}: url is {line.url!r}; expected one of {sorted(_PATHS)}."
@@ -165,14 +197,15 @@ def _answered_id(line: bytes) -> str | None:
         return None
 
 
-async def _answer_all(
-    todo: list[Line],
-    arguments: argparse.Namespace,
-    progress: Progress,
-    write: Callable[[bytes], object],
-) -> None:
+def _client(arguments: argparse.Namespace) -> AsyncClient:
+    """Return the client of the batch.
+
+    Raises:
+        OSError: The key's file cannot be read.
+        ValueError: The base URL is none.
+    """
     key_file: Path | None = arguments.api_key_file
-    async with AsyncClient(
+    return AsyncClient(
         arguments.base_url,
         api_key=_key(key_file),
         timeout=arguments.timeout,
@@ -180,20 +213,51 @@ async def _answer_all(
         # A batch has time: it waits out a crowd instead of failing at it.
         retry=RetryPolicy(attempts=arguments.attempts, budget=1.0, cap=30.0),
         breaker=None,
-    ) as client:
-        remaining = iter(todo)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(arguments.concurrency, len(todo))):
-                    group.create_task(_work_off(client, remaining, progress, write))
-        except* OSError as errors:
-            raise _first(errors) from None
+    )
 
 
-def _first(errors: BaseExceptionGroup[OSError]) -> OSError:
-    """Return one of *errors*: the disk is full for all workers alike."""
+async def _answer_all(
+    todo: list[Line],
+    client: AsyncClient,
+    concurrency: int,
+    progress: Progress,
+    write: Callable[[bytes], object],
+) -> None:
+    """Answer *todo* into *write*.
+
+    Raises:
+        NobodyThereError: There is no server.
+        OSError: An answer cannot be written.
+    """
+    remaining = iter(todo)
+    try:
+        async with client, asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, len(todo))):
+                group.create_task(_work_off(client, remaining, progress, write))
+    except* (OSError, NobodyThereError) as errors:
+        raise _first(errors) from None
+
+
+def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
+    """Return one of *errors*: the disk is full, or the server away, for all workers alike."""
     error = errors.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, not {text!r}")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds < float("inf"):
+        return seconds
+    raise argparse.ArgumentTypeError(f"expected seconds above 0, not {text!r}")
 
 
 def _key(file: Path | None) -> str | None:
@@ -207,14 +271,23 @@ async def _work_off(
     write: Callable[[bytes], object],
 ) -> None:
     for line in remaining:
-        answer = await _answer(client, line)
+        answer, problem = await _answer(client, line, is_first=progress.done == progress.failed)
         # One write for a line: a crash cuts at most the last one.
         write(msgspec.json.encode(answer) + b"\n")
-        progress.step(ok=answer["error"] is None and answer["response"]["status_code"] == _OK)
+        progress.step(problem)
 
 
-async def _answer(client: AsyncClient, line: Line) -> dict[str, Any]:
-    """Return the output's line: OpenAI's fields, a refusal as a response, no answer as an error."""
+async def _answer(
+    client: AsyncClient, line: Line, *, is_first: bool
+) -> tuple[dict[str, Any], str | None]:
+    """Return the output's line, with what went wrong in a sentence, if something did.
+
+    The line has OpenAI's fields: a refusal is a response, no answer is an error.
+
+    Raises:
+        NobodyThereError: There is no server, as far as is known: *is_first* says that none answered.
+    """
+    problem: str | None = None
     answer: dict[str, Any] = {
         "id": f"batch_req_{line.custom_id}",
         "custom_id": line.custom_id,
@@ -223,13 +296,20 @@ async def _answer(client: AsyncClient, line: Line) -> dict[str, Any]:
     }
     try:
         body = await client.post(line.url, {**line.body, "stream": False})
+    except ConnectFailedError as error:
+        if is_first:
+            raise NobodyThereError(str(error)) from error
+        problem = str(error)
+        answer["error"] = {"code": error.kind, "message": problem}
     except RefusedError as error:
+        problem = f"{error.status}: {error}"
         answer["response"] = _response(error.status, error.request_id, _json_or_text(error.body))
     except ClientError as error:
-        answer["error"] = {"code": error.kind, "message": str(error)}
+        problem = str(error)
+        answer["error"] = {"code": error.kind, "message": problem}
     else:
         answer["response"] = _response(_OK, str(body.get("id", "")), body)
-    return answer
+    return answer, problem
 
 
 def _response(status: int, request_id: str | None, body: Any) -> dict[str, Any]:
