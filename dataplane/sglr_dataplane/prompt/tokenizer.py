@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,7 @@ from sglr_dataplane.prompt.encoder import Encoder, FastEncoder, ReferenceEncoder
 from sglr_dataplane.prompt.literals import LiteralSearch
 from sglr_dataplane.prompt.verdict import verdict_on
 from sglr_dataplane.vocab import TokenizerDocument, TokenizerLoadError, Vocabulary
-from sglr_dataplane.vocab.document import FILE
+from sglr_dataplane.vocab.document import FILE, digest_of
 from sglr_dataplane.vocab.sources import tokenizer_json
 
 MAX_CHARACTERS = 8_000_000
@@ -67,8 +67,11 @@ class Tokenizer:
         """
         directory = Path(path)
         source = tokenizer_json(directory)
-        vocabulary = Vocabulary.from_document(TokenizerDocument.parse(source))
-        encoder, reason = _chosen(source, vocabulary.digest, verdicts)
+        # The encoder's library loads without the interpreter lock: both at once on two cores.
+        with ThreadPoolExecutor(1, thread_name_prefix="encoder") as beside:
+            choosing = beside.submit(_chosen, source, digest_of(source), verdicts)
+            vocabulary = Vocabulary.from_document(TokenizerDocument.parse(source))
+            encoder, reason = choosing.result()
         return cls(
             vocabulary=vocabulary,
             special_tokens=MappingProxyType(_special_tokens(directory)),
@@ -159,8 +162,7 @@ class Tokenizer:
             section = text[section_from:start]
             if any(self.controls.spans(section)):
                 ids += self._guarded(self._encoder.encode, text[marked_from:section_from])
-                plain = partial(self._encoder.encode_plain, at_start=section_from == 0)
-                ids += self._guarded(plain, section)
+                ids += self._guarded(self._encoder.encode_plain, section)
                 marked_from = start
             section_from = end
         ids += self._guarded(self._encoder.encode, text[marked_from:])

@@ -111,3 +111,18 @@ def test_it_announces_its_address_and_ends_on_sigterm(tmp_path: Path) -> None:
         router.stdout.close()
 
     assert announced["listening"] is True
+
+
+@pytest.mark.processes
+def test_a_router_does_not_import_what_it_may_not_need() -> None:
+    """Starting stays quick and small: gRPC, the slower encoder and the SDK wait for their users."""
+    heavy = ("grpc", "tokenizers", "openai", "huggingface_hub", "opentelemetry", "httpx2")
+    program = (
+        "import sys, sglr_dataplane.cli.serve, sglr_dataplane.cli.prefork\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
+    )
+
+    assert done.stdout.strip() == "[]"
