@@ -13,16 +13,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from sglr_dataplane.engine import TokenizerBundle
 from sglr_dataplane.errors import WorkerError
 from sglr_dataplane.fleet.worker import Worker, WorkerState
 from sglr_dataplane.recipe.sources import Folder
 from sglr_dataplane.vocab import TokenizerLoadError
-from sglr_dataplane.vocab.bundle import unpacked
+from sglr_dataplane.vocab.bundle_cache import BundleCache
 from sglr_dataplane.vocab.sources import sources_digest
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class WorkerBundles:
                 for this process alone.
             on_adopted: Called with the key of a backend that uses another tokenizer than before.
         """
-        self._cache = cache
+        self._cache = BundleCache(cache) if cache is not None else None
         self._on_adopted = on_adopted
         self._sent: WeakKeyDictionary[Worker, Sent] = WeakKeyDictionary()
         self._adopted: dict[str, Sent] = {}
@@ -126,10 +127,15 @@ class WorkerBundles:
                 ) from error
 
     def _unpacked(self, bundle: TokenizerBundle) -> Sent:
-        if self._cache is None:
-            self._cache = Path(mkdtemp(prefix="sglr-"))
-        path = unpacked(bundle.archive, bundle.sha256, self._cache)
+        path = (self._cache or self._own_cache()).unpacked(bundle.archive, bundle.sha256)
         return Sent(Folder(path, f"a worker's ({path.name[:12]})"), sources_digest(path))
+
+    def _own_cache(self) -> BundleCache:
+        """Return a new cache, which goes with this object or, at the latest, with the process."""
+        directory = mkdtemp(prefix="sglr-")
+        finalize(self, rmtree, directory, ignore_errors=True)
+        self._cache = BundleCache(Path(directory))
+        return self._cache
 
 
 def _is_well(worker: Worker) -> bool:

@@ -40,7 +40,11 @@ def unpacked(bundle: bytes, sha256: str, cache: Path) -> Path:
         TokenizerLoadError: The digest is another, or it is no archive, or too large.
         OSError: *cache* cannot be written.
     """
-    digest = _checked(bundle, sha256)
+    return placed(bundle, checked_digest(bundle, sha256), cache)
+
+
+def placed(bundle: bytes, digest: str, cache: Path) -> Path:
+    """Return what ``unpacked`` does for a *bundle* whose *digest* was checked; raises the same."""
     target = cache / digest
     if target.is_dir():
         return target
@@ -53,8 +57,12 @@ def unpacked(bundle: bytes, sha256: str, cache: Path) -> Path:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _checked(bundle: bytes, sha256: str) -> str:
-    """Return the bundle's digest, which must be *sha256*."""
+def checked_digest(bundle: bytes, sha256: str) -> str:
+    """Return the digest of *bundle*, which must be *sha256*.
+
+    Raises:
+        TokenizerLoadError: It is another, or the bundle is too large.
+    """
     if len(bundle) > MAX_BUNDLE_BYTES:
         raise TokenizerLoadError(
             f"The worker's tokenizer bundle has {len(bundle)} bytes; at most {MAX_BUNDLE_BYTES} "
