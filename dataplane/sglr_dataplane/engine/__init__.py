@@ -136,11 +136,6 @@ class GeneratingEngine(Protocol):
         """
         ...
 
-    async def load(self) -> EngineLoad | None:
-        """Return how busy the worker says it is; None from one that does not tell.
-
-        Raises:
-            RouterError: It did not answer within the probe's deadline, or not as it should.
 
 @runtime_checkable
 class TellingEngine(Protocol):
@@ -151,6 +146,11 @@ class TellingEngine(Protocol):
 
     async def life(self) -> str:
         """Return what changes when another process answers; ``""`` from a worker that hides it.
+    async def load(self) -> EngineLoad | None:
+        """Return how busy the worker says it is; None from one that does not tell.
+
+        Raises:
+            RouterError: It did not answer within the probe's deadline, or not as it should.
 
         Raises:
             RouterError: It did not answer.
