@@ -34,6 +34,11 @@ class EngineFacts:
     """JSON of the model's ``generation_config``; ``""`` when there is none."""
     is_generation: bool = True
     """False: the model embeds, and generates nothing."""
+    reasoning_parser: str | None = None
+    """The parser by which the worker lets a grammar wait for a thought's end; ``""`` when it has
+    none, None when it does not say."""
+    grammar_backend: str = ""
+    """What compiles grammars; ``""`` when it does not say."""
     adapters: tuple[tuple[str, str], ...] = ()
     """The LoRA adapters it has loaded: name and id of each, as it calls them."""
 
@@ -141,16 +146,16 @@ class GeneratingEngine(Protocol):
 class TellingEngine(Protocol):
     """The client of a worker that can be asked for its load and for what is in its cache."""
 
-        """
-        ...
-
-    async def life(self) -> str:
-        """Return what changes when another process answers; ``""`` from a worker that hides it.
     async def load(self) -> EngineLoad | None:
         """Return how busy the worker says it is; None from one that does not tell.
 
         Raises:
             RouterError: It did not answer within the probe's deadline, or not as it should.
+        """
+        ...
+
+    async def life(self) -> str:
+        """Return what changes when another process answers; ``""`` from a worker that hides it.
 
         Raises:
             RouterError: It did not answer.
