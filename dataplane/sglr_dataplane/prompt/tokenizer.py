@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -162,7 +163,8 @@ class Tokenizer:
             section = text[section_from:start]
             if any(self.controls.spans(section)):
                 ids += self._guarded(self._encoder.encode, text[marked_from:section_from])
-                ids += self._guarded(self._encoder.encode_plain, section)
+                plain = partial(self._encoder.encode_plain, at_start=section_from == 0)
+                ids += self._guarded(plain, section)
                 marked_from = start
             section_from = end
         ids += self._guarded(self._encoder.encode, text[marked_from:])
