@@ -100,7 +100,7 @@ def test_policies_narrow_down_to_the_peers_given() -> None:
     router = one(render(EVERYTHING), "NetworkPolicy", "sglr-router")["spec"]
     operator = one(render(EVERYTHING), "NetworkPolicy", "sglr-operator")["spec"]
 
-    assert peers(router["ingress"]) == [([8080], True), ([8080], True)]
+    assert peers(router["ingress"]) == [([8080, 50051], True), ([8080], True)]
     assert peers(router["egress"])[-1] == ([30000], True)
     assert peers(operator["egress"])[-1] == ([443, 6443], True)
 

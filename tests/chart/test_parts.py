@@ -364,3 +364,24 @@ def test_the_admin_port_stays_inside_the_pod() -> None:
     assert arguments.admin_host is None
     service = one(objects, "Service", "sglr-router")["spec"]["ports"]
     assert [port["targetPort"] for port in service] == ["http"]
+
+
+def test_inference_v1_is_served_where_it_is_asked_for() -> None:
+    """On the pod, on the Service and through the network policy; by default nowhere."""
+    objects = render({"router": {"grpc": {"enabled": True}}, "networkPolicy": {"enabled": True}})
+    router = container(objects, "sglr-router")
+    service = one(objects, "Service", "sglr-router")
+    policy = one(objects, "NetworkPolicy", "sglr-router")
+
+    assert "--grpc-port=50051" in router["args"]
+    assert {"name": "grpc", "containerPort": 50051} in router["ports"]
+    assert [port["port"] for port in service["spec"]["ports"]] == [80, 50051]
+    assert {"protocol": "TCP", "port": 50051} in policy["spec"]["ingress"][0]["ports"]
+    assert "50051" not in str(render())
+
+
+def test_processes_and_keepalive_are_flags_of_the_router() -> None:
+    """As sglr serve spells them."""
+    args = container(render({"router": {"processes": 4, "keepalive": "1m"}}), "sglr-router")["args"]
+
+    assert {"--processes=4", "--keepalive=60s"} <= set(args)

@@ -121,6 +121,8 @@ EVERYTHING: Final[Values] = {
         "ingress": {"enabled": True, "hosts": ["llm.example.com"], "className": "nginx"},
         "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}]},
         "shutdown": {"preStop": "3s"},
+        "grpc": {"enabled": True},
+        "processes": 2,
         "service": {"type": "LoadBalancer", "annotations": {"c": "d"}},
         "extraVolumes": [{"name": "tokenizers", "persistentVolumeClaim": {"claimName": "t"}}],
         "extraVolumeMounts": [{"name": "tokenizers", "mountPath": "/models"}],
