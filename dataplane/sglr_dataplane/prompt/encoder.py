@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import tokenizers
 
 
 class Encoder(Protocol):
@@ -20,9 +27,36 @@ class Encoder(Protocol):
         """
         ...
 
-    def encode_plain(self, text: str) -> list[int]:
-        """Return the ids of *text*, in which no added token is recognised."""
+    def encode_plain(self, text: str, *, at_start: bool = True) -> list[int]:
+        """Return the ids of *text*, in which no added token is recognised.
+
+        Where a prompt's very beginning gets a space of its own, *text* has it only *at_start*.
+        """
         ...
+
+
+def without_first_space(source: bytes) -> bytes | None:
+    """Return *source*, a tokenizer.json, for text that is not a prompt's beginning.
+
+    None: there is no difference, as in all but SentencePiece's newer files.
+    """
+    document: Any = msgspec.json.decode(source)
+    found = [
+        each
+        for each in _steps(document.get("pre_tokenizer"))
+        if each.get("type") == "Metaspace" and each.get("prepend_scheme") == "first"
+    ]
+    for each in found:
+        each["prepend_scheme"] = "never"
+    return msgspec.json.encode(document) if found else None
+
+
+def _steps(step: Any) -> Iterator[dict[str, Any]]:
+    """Yield *step*, or what it is a sequence of."""
+    if step:
+        yield step
+        for each in step.get("pretokenizers") or ():
+            yield from _steps(each)
 
 
 class ReferenceEncoder:
@@ -47,12 +81,10 @@ class ReferenceEncoder:
         # Embedding models come with a length to cut or fill to; here the router decides.
         self._marked.no_truncation()
         self._marked.no_padding()
-        # The model, by far the largest part, is shared; added tokens stay behind.
-        self._plain = HuggingFaceTokenizer(self._marked.model)
-        if self._marked.normalizer is not None:
-            self._plain.normalizer = self._marked.normalizer
-        if self._marked.pre_tokenizer is not None:
-            self._plain.pre_tokenizer = self._marked.pre_tokenizer
+        self._plain = self._inner = _unmarked(self._marked)
+        inner = without_first_space(source)
+        if inner is not None:
+            self._inner = _unmarked(HuggingFaceTokenizer.from_str(inner.decode()))
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of *text*, in which added tokens are recognised."""
@@ -60,9 +92,20 @@ class ReferenceEncoder:
         batch = self._marked.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return batch[0].ids
 
-    def encode_plain(self, text: str) -> list[int]:
+    def encode_plain(self, text: str, *, at_start: bool = True) -> list[int]:
         """Return the ids of *text*, in which no added token is recognised."""
-        return self._plain.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        plain = self._plain if at_start else self._inner
+        return plain.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+
+def _unmarked(marked: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Return *marked* without its added tokens; the model, by far the largest part, is shared."""
+    plain = type(marked)(marked.model)
+    if marked.normalizer is not None:
+        plain.normalizer = marked.normalizer
+    if marked.pre_tokenizer is not None:
+        plain.pre_tokenizer = marked.pre_tokenizer
+    return plain
 
 
 class FastEncoder:
@@ -91,8 +134,9 @@ class FastEncoder:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
-    def encode_plain(self, text: str) -> list[int]:
+    def encode_plain(self, text: str, *, at_start: bool = True) -> list[int]:
         """Return the ids of *text*, in which no added token is recognised."""
+        del at_start  # the library refuses the tokenizers in which that makes a difference
         # Not encode_segments(), which keeps the interpreter lock (fastokens 0.3.5).
         ids: list[int] = self._tokenizer.encode_ordinary(text).ids
         return ids
