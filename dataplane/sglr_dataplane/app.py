@@ -45,6 +45,7 @@ from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.rates import Meter
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.settings import settings_of
+from sglr_dataplane.fleet.signpost import Signpost
 from sglr_dataplane.fleet.shares import share_of_snapshot
 from sglr_dataplane.fleet.siblings import Siblings, Standing
 from sglr_dataplane.metrics import RouterMetrics
@@ -115,6 +116,7 @@ class Router:
         self.recipes = ready_made or Recipes(
             config.cache_dir, max_prompt_chars=config.limits.max_prompt_chars
         )
+        self.recipes.follow(Signpost(self.registry))
         self.manifest = ManifestFile(config.manifest)
         self.intake = self._intake(operator) if operator is not None else None
         self.drain = Drain(config.drain)
@@ -132,12 +134,12 @@ class Router:
 
     def apply(self, snapshot: Snapshot) -> None:
         """Make *snapshot* the truth: its workers and its models."""
-        before = {backend.key: backend.spec.model.names for backend in self.registry.backends()}
+        before = {each.key: each.spec.model.every_name for each in self.registry.backends()}
         self.registry.apply(share_of_snapshot(snapshot, self._processes))
         self.recipes.apply(snapshot)
         self._backend_keys.tell(snapshot)
         for key in before.keys() - self.registry.counts().keys():
-            gone = [name for name in before[key] if self.registry.backend_of(name) is None]
+            gone = [name for name in before[key] if not self.registry.routes.ways(name)]
             self.metrics.forget(key, gone)
 
     def load_manifest(self) -> None:

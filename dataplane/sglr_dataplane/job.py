@@ -83,6 +83,10 @@ class Job:
     logprobs: LogprobsWish | None = None
     task: Literal["generate", "embed"] = "generate"
     """``embed``: one chunk comes, with the prompt's embedding and no tokens."""
+    adapter: str = ""
+    """The LoRA adapter by its name at the workers; ``""`` for the model itself."""
+    lora_id: str = ""
+    """What the worker that has the job calls that adapter on the wire: each has an id of its own."""
 
 
 def new_job_id() -> str:

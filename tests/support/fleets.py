@@ -9,6 +9,7 @@ from sglr_dataplane.engine import EngineFacts
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.job import Job, Sampling, new_job_id
 from sglr_proto.backend import (
+    Adapter,
     Metadata,
     Model,
     PolicyName,
@@ -47,17 +48,24 @@ def an_endpoint(
 
 
 def a_backend(
-    name: str = "chat", *, model: str = "m", aliases: tuple[str, ...] = (), **sections: Any
+    name: str = "chat",
+    *,
+    model: str | Model = "m",
+    aliases: tuple[str, ...] = (),
+    adapters: tuple[Adapter, ...] = (),
+    **sections: Any,
 ) -> SGLangBackend:
     """Return a backend; *sections* are more fields of its spec. Its workers are not looked at."""
     static = StaticWorkers(endpoints=(StaticEndpoint(host="10.0.0.1"),))
     return SGLangBackend(
         metadata=Metadata(name=name),
         spec=Spec(
-            model=Model(name=model, aliases=aliases),
             workers=Workers(static=static),
             # In turn: which worker gets the next job is then plain to see in a test.
             **{
+                "model": model
+                if isinstance(model, Model)
+                else Model(name=model, aliases=aliases, adapters=adapters),
                 "routing": Routing(policy=PolicyName.ROUND_ROBIN),
                 "tokenizer": Tokenizer(path="/models/m"),
                 **sections,

@@ -82,7 +82,8 @@ class Walk:
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         asked = await self._decoded(body)
-        recipe = self._recipes.find(asked.model)
+        caller = exchange.caller
+        recipe = self._recipes.find(asked.model, caller)
         reply = self._dialect.reply(asked, recipe, created=int(self._now()))
         exchange.note(model=asked.model or recipe.model, stream=asked.stream)
         exchange.warn(*asked.warnings)
@@ -91,9 +92,7 @@ class Walk:
                 prompts = await prompts_of(asked, recipe, len(body))
                 jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
                 exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
-                chunks = await dispatch_all(
-                    self._dispatcher, recipe.backend_key, jobs, exchange.caller
-                )
+                chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs, caller)
                 async with aclosing(chunks):
                     answer = Answer(chunks, choices_of(asked, recipe, prompts, jobs))
                     tell = self._tell_events if asked.stream else self._tell_whole
@@ -139,6 +138,7 @@ class Walk:
             stream=True,
             require_reasoning=sampling.constraint is not None and thinks(asked, recipe, prompt),
             logprobs=_logprobs(asked.logprobs, vocab_size),
+            adapter=recipe.adapter,
         )
 
     async def _tell_whole(

@@ -27,6 +27,6 @@ class CountTokens:
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         asked = decode_messages(body, counts_only=True)
-        recipe = self._recipes.find(asked.model)
+        recipe = self._recipes.find(asked.model, exchange.caller)
         prompt = await recipe.prompt(asked.conversation, len(body))
         await exchange.answer({"input_tokens": len(prompt.ids)})

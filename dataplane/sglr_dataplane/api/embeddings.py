@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from sglr_dataplane.api.schema.embeddings import EmbeddingRequest
     from sglr_dataplane.config import Limits
+    from sglr_dataplane.fleet.caller import Caller
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.metrics import RouterMetrics
@@ -59,7 +60,13 @@ class Embeddings:
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         asked = decode_embedding(body)
-        recipe = self._recipes.find(asked.model)
+        caller = exchange.caller
+        recipe = self._recipes.find(asked.model, caller)
+        if recipe.adapter:
+            raise NotServedError(
+                "Workers are spoken to over gRPC, whose call for embeddings takes no adapter.",
+                param="model",
+            )
         exchange.note(model=asked.model, stream=False)
         async with exchange.while_connected():
             prompts = [
@@ -67,7 +74,7 @@ class Embeddings:
                 for each, path in zip(asked.inputs, asked.paths, strict=True)
             ]
             jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
-            vectors, tokens = await self._embedded(recipe, jobs)
+            vectors, tokens = await self._embedded(recipe, jobs, caller)
         _check_dimensions(asked, len(vectors[0]))
         self._metrics.tokens.labels(asked.model, "prompt").inc(tokens)
         exchange.note(prompt_tokens=tokens)
@@ -98,11 +105,13 @@ class Embeddings:
         )
         return Job(new_job_id(), asked.model, prompt.ids, stream=False, task="embed")
 
-    async def _embedded(self, recipe: Recipe, jobs: Sequence[Job]) -> tuple[list[Vector], int]:
+    async def _embedded(
+        self, recipe: Recipe, jobs: Sequence[Job], caller: Caller
+    ) -> tuple[list[Vector], int]:
         """Return the vector of each job, and what all prompts had in tokens."""
         vectors: dict[int, Vector] = {}
         tokens = 0
-        chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs)
+        chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs, caller)
         async with aclosing(chunks):
             async for chunk in chunks:
                 vectors[chunk.index] = (chunk.extras or Extras()).embedding

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.replies import model_card
 from sglr_dataplane.errors import UnknownModelError
+from sglr_dataplane.fleet.routes import adapter_names
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,7 +32,7 @@ class Models:
         self._created = created
 
     async def all(self, request: Request) -> Response:
-        """Return every model and alias once, as far as the caller's key may use them."""
+        """Return every model, alias and adapter once, as far as the caller's key may use them."""
         return _json({"object": "list", "data": list(self._cards(request).values())})
 
     async def one(self, request: Request) -> Response:
@@ -47,16 +48,22 @@ class Models:
         return _json(card)
 
     def _cards(self, request: Request) -> dict[str, dict[str, Any]]:
+        """Return a card for each name; of several backends the first is described."""
         may_use = caller_of(request.scope, b"").may_use
         cards: dict[str, dict[str, Any]] = {}
         for key in self._registry.counts():
             model = self._registry.backend(key).spec.model
             limit = self._registry.max_total_tokens(key)
-            formats = self._formats(key)
-            for name in filter(may_use, (model.name, *model.aliases)):
-                extras = {"root": model.name, "parent": None, "max_model_len": limit, **formats}
-                cards[name] = model_card(id=name, created=self._created, owned_by="sglr", **extras)
-        return cards
+            extras = {"max_model_len": limit, **self._formats(key)}
+            for name in model.names:
+                self._add(cards, name, {"root": model.name, "parent": None, **extras})
+            for name in adapter_names(model, self._registry.adapters(key)):
+                self._add(cards, name, {"root": name, "parent": model.name, **extras})
+        return {name: card for name, card in cards.items() if may_use(name)}
+
+    def _add(self, cards: dict[str, dict[str, Any]], name: str, extras: dict[str, Any]) -> None:
+        if name not in cards:
+            cards[name] = model_card(id=name, created=self._created, owned_by="sglr", **extras)
 
     def _formats(self, backend_key: str) -> dict[str, Any]:
         """Return how the model's answers are read, and why so; nothing while nobody knows."""

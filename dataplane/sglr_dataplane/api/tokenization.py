@@ -59,7 +59,7 @@ class Tokenize:
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         sent = _TOKENIZE.read(body)
-        recipe = self._recipes.find(sent.model)
+        recipe = self._recipes.find(sent.model, exchange.caller)
         tokens = await self._tokens(sent, recipe, body)
         several = isinstance(tokens[0], list) if tokens else False
         await exchange.answer(
@@ -101,7 +101,7 @@ class Detokenize:
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         sent = _DETOKENIZE.read(body)
-        vocabulary = self._recipes.find(sent.model).vocabulary
+        vocabulary = self._recipes.find(sent.model, exchange.caller).vocabulary
         hide = vocabulary.special if sent.skip_special_tokens is not False else frozenset[int]()
         if sent.tokens == []:
             await exchange.answer({"text": ""})

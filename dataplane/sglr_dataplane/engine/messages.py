@@ -27,6 +27,7 @@ def generate_request(job: Job) -> scheduler_pb2.GenerateRequest:
         log_metrics=True,
         stream=job.stream,
         require_reasoning=job.require_reasoning,
+        lora_id=job.lora_id,
     )
 
 

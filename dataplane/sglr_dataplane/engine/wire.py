@@ -26,6 +26,7 @@ _SAMPLING_PARAMS: Final = b"\x22"
 # The wire's default, 0, makes the engine compute the whole prompt's log probabilities and bypass
 # its prefix cache: logprob_start_len is -1, as a 64-bit varint. log_metrics is true.
 _CONSTANTS: Final = b"\x30\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" + b"\x68\x01"
+_LORA_ID: Final = b"\x7a"
 _STREAM: Final = b"\x88\x01\x01"
 _REQUIRE_REASONING: Final = b"\x90\x01\x01"
 
@@ -52,10 +53,17 @@ def write_job(job: Job) -> bytes:
             pack_varint(len(sampling)),
             sampling,
             _CONSTANTS if job.logprobs is None else _wishes(job),
+            _adapter(job.lora_id) if job.lora_id else b"",
             _STREAM if job.stream else b"",
             _REQUIRE_REASONING if job.require_reasoning else b"",
         )
     )
+
+
+def _adapter(lora_id: str) -> bytes:
+    """Return the field that names the adapter."""
+    name = lora_id.encode()
+    return _LORA_ID + pack_varint(len(name)) + name
 
 
 def _wishes(job: Job) -> bytes:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.pool import Pool
     from sglr_dataplane.fleet.race import Opening
     from sglr_dataplane.fleet.registry import Registry
+    from sglr_dataplane.fleet.selection import Offer
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
 
@@ -192,7 +193,7 @@ class Dispatcher:
         late because it is full must not get every request twice.
         """
         pool = attempts.pool
-        offer = self._registry.offer(pool.backend.key, without=attempts.tried)
+        offer = self._offer(attempts)
         if not offer.candidates or pool.gate.waiting or not attempts.retries.hedge(self._clock()):
             return None
         worker = pool.policy.choose(attempts.job, offer.candidates, attempts.key)
@@ -207,7 +208,7 @@ class Dispatcher:
         """Return the worker of the next attempt; waits while all that are left are full."""
         pool = attempts.pool
         while True:
-            offer = self._registry.offer(pool.backend.key, without=attempts.tried)
+            offer = self._offer(attempts)
             if offer.candidates:
                 return pool.policy.choose(attempts.job, offer.candidates, attempts.key)
             if not offer.is_full:
@@ -216,6 +217,12 @@ class Dispatcher:
             if attempts.patience is None:
                 attempts.patience = pool.gate.patience(attempts.ends_at)
             await pool.gate.park(attempts.patience)
+
+    def _offer(self, attempts: Attempts) -> Offer:
+        """Return who may take the job and was not tried yet."""
+        return self._registry.offer(
+            attempts.pool.backend.key, without=attempts.tried, adapter=attempts.job.adapter
+        )
 
     def _nobody(self, backend_key: str, job: Job) -> RouterError:
         """Return what to tell a client for whom there is no worker."""

@@ -95,6 +95,11 @@ class Gate:
         """How many jobs wait."""
         return len(self._queue) + len(self._parked)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one job more could neither run at once nor wait, as far as nobody makes room."""
+        return len(self._queue) >= self._settings.depth and not self._has_room(self._room())
+
     def adjust(self, settings: GateSettings) -> None:
         """Go by *settings* from now on; nobody who is in is sent out."""
         self._settings = settings

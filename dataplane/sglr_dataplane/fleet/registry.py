@@ -15,6 +15,7 @@ from sglr_dataplane.fleet.gate import Gate
 from sglr_dataplane.fleet.policies.named import new_policy
 from sglr_dataplane.fleet.pool import Pool
 from sglr_dataplane.fleet.retry import RetryBudget
+from sglr_dataplane.fleet.routes import NO_ROUTES, Routes
 from sglr_dataplane.fleet.schedule import Schedule
 from sglr_dataplane.fleet.selection import Offer
 from sglr_dataplane.fleet.settings import Settings, settings_of
@@ -76,7 +77,7 @@ class Registry:
         self._clock = clock
         self._processes = processes
         self._pools: dict[str, Pool] = {}
-        self._keys: dict[str, str] = {}
+        self._routes = NO_ROUTES
         self._leaving: set[Worker] = set()
         self._order: tuple[Epoch, int] | None = None
         self._watchers: list[Callable[[], None]] = []
@@ -100,7 +101,7 @@ class Registry:
             return Changes(kept=self.workers())
         before = set(self.workers())
         self._pools = {each.backend.key: self._merged(each) for each in snapshot.backends}
-        self._keys = _keys_by_name(self._pools)
+        self._routes = Routes(pool.backend for pool in self._pools.values())
         self._order = snapshot.order
         after = self.workers()
         leaving = tuple(sorted(before.difference(after), key=lambda worker: worker.id))
@@ -117,9 +118,14 @@ class Registry:
             leaving=leaving,
         )
 
-    def backend_of(self, model: str) -> str | None:
-        """Return the key of the backend that serves the name or alias *model*; None for nobody."""
-        return self._keys.get(model)
+    @property
+    def routes(self) -> Routes:
+        """Which backends serve which names."""
+        return self._routes
+
+    def adapters(self, backend_key: str) -> frozenset[str]:
+        """Return the names, at the workers, of the adapters that a worker of *backend_key* has."""
+        return frozenset(name for worker in self._workers(backend_key) for name in worker.adapters)
 
     def backends(self) -> tuple[SGLangBackend, ...]:
         """Return every backend."""
@@ -128,10 +134,6 @@ class Registry:
     def backend(self, backend_key: str) -> SGLangBackend:
         """Return the backend *backend_key*; KeyError when it is gone."""
         return self._pools[backend_key].backend
-
-    def models(self) -> tuple[str, ...]:
-        """Return every name and alias that is served, each once, by backend."""
-        return tuple(self._keys)
 
     def pool(self, backend_key: str) -> Pool | None:
         """Return the newest version of *backend_key*; None when it is gone."""
@@ -146,8 +148,12 @@ class Registry:
         pool = self._pools.get(worker.backend_key)
         return pool.settings.schedule if pool is not None else Schedule()
 
-    def offer(self, backend_key: str, *, without: Collection[str] = ()) -> Offer:
+    def offer(
+        self, backend_key: str, *, without: Collection[str] = (), adapter: str = ""
+    ) -> Offer:
         """Return the workers that may take a job now, those with an id in *without* left out.
+
+        With an *adapter*, only those that list it.
 
         They are the best group with anybody in it: see :mod:`sglr_dataplane.fleet.selection`.
         """
@@ -156,7 +162,7 @@ class Registry:
             return Offer()
         spec = pool.backend.spec
         return selection.offer(
-            pool.workers.values(),
+            selection.having(adapter, pool.workers.values()),
             spec.outlier_detection,
             self._clock(),
             limit=spec.admission.max_inflight_per_endpoint,
@@ -288,7 +294,7 @@ class Registry:
 
     def _worker(self, known: Pool | None, backend: SGLangBackend, endpoint: Endpoint) -> Worker:
         """Return the worker at *endpoint*: the one of before when it is the same."""
-        names = frozenset(backend.spec.model.names)
+        names = frozenset(backend.spec.model.worker_names)
         worker = known.workers.get(endpoint.id) if known is not None else None
         if worker is not None and _is_same(worker.endpoint, endpoint):
             worker.told(endpoint, names)
@@ -297,15 +303,6 @@ class Registry:
         return Worker(
             backend.key, endpoint, engine, model_names=names, processes=self._processes
         )
-
-
-def _keys_by_name(pools: Mapping[str, Pool]) -> dict[str, str]:
-    """Return the backend of each name; the first backend by key has it when several want it."""
-    keys: dict[str, str] = {}
-    for key, pool in pools.items():
-        for name in pool.backend.spec.model.names:
-            keys.setdefault(name, key)
-    return keys
 
 
 def _is_same(one: Endpoint, other: Endpoint) -> bool:

@@ -89,6 +89,11 @@ def offer(
     return Offer(best, is_full and not best)
 
 
+def having(adapter: str, workers: Collection[Worker]) -> Collection[Worker]:
+    """Return those of *workers* that list *adapter*; all when it is ``""``."""
+    return [each for each in workers if adapter in each.adapters] if adapter else workers
+
+
 def usable(workers: Iterable[Worker]) -> int:
     """Return how many of *workers* are ready, reached and wanted by the control plane."""
     return sum(

@@ -42,6 +42,11 @@ class Stream:
             clock: Seconds that only go up.
         """
         self._lease = lease
+        try:
+            job = lease.worker.fitted(job)
+        except RouterError:
+            lease.end(Outcome.ABANDONED)
+            raise
         start = lease.engine.embed if job.task == "embed" else lease.engine.generate
         self._chunks: ChunkStream = start(job)
         self._ends_at = ends_at

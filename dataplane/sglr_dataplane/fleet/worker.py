@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.engine import Engine
+from sglr_dataplane.errors import UnknownModelError
 from sglr_dataplane.fleet.breaker import Breaker
 from sglr_dataplane.fleet.shares import share
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from sglr_dataplane.engine import EngineFacts
+    from sglr_dataplane.job import Job
     from sglr_proto.snapshot import Endpoint
 
 
@@ -147,12 +150,23 @@ class Worker:
             most = share(self.facts.max_running_requests, self._processes)
         return _UNLIMITED if most is None else most - self.in_flight
 
-    def room(self, limit: int | None) -> int:
-        """Return how many jobs more it may be given: up to *limit*, or to what it says it runs."""
-        most = limit
-        if most is None and self.facts is not None:
-            most = share(self.facts.max_running_requests, self._processes)
-        return _UNLIMITED if most is None else most - self.in_flight
+    @property
+    def adapters(self) -> dict[str, str]:
+        """The id of each LoRA adapter that it listed last, by name."""
+        return dict(self.facts.adapters) if self.facts is not None else {}
+
+    def fitted(self, job: Job) -> Job:
+        """Return *job* as this worker is asked for it: with its own id of the adapter.
+
+        Raises:
+            UnknownModelError: It has not got the adapter, and must not answer without.
+        """
+        if not job.adapter:
+            return job
+        lora_id = self.adapters.get(job.adapter)
+        if lora_id is None:
+            raise UnknownModelError(f"The model {job.model!r} is no longer here.", param="model")
+        return replace(job, lora_id=lora_id)
 
     def told(self, endpoint: Endpoint, model_names: frozenset[str]) -> None:
         """Take over what a newer snapshot says of it; its address is the same."""

@@ -58,6 +58,8 @@ class Recipe:
     """Ids of the tokens that end an answer and are no part of it."""
     threads: Executor
     """Where long prompts are made: as many at a time as it has threads."""
+    adapter: str = ""
+    """The LoRA adapter that a request asked for, by its name at the workers; ``""`` for none."""
 
     @property
     def model(self) -> str:

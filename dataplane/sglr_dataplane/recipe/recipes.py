@@ -7,14 +7,12 @@ import logging
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sglr_dataplane.errors import (
-    InvalidRequestError,
-    TokenizerUnavailableError,
-    UnknownModelError,
-)
+from sglr_dataplane.errors import TokenizerUnavailableError
+from sglr_dataplane.fleet.caller import NOBODY, Caller
 from sglr_dataplane.prompt.template import BrokenTemplateError
 from sglr_dataplane.recipe.loading import load_recipe
 from sglr_dataplane.recipe.recipe import Recipe
@@ -25,6 +23,8 @@ from sglr_proto.backend import SGLangBackend
 from sglr_proto.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from sglr_dataplane.fleet.routes import Target
+    from sglr_dataplane.fleet.signpost import Signpost
     from sglr_dataplane.fleet.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Recipes:
         self._cache_dir = Path(cache_dir) if cache_dir is not None else None
         self._max_prompt_chars = max_prompt_chars
         self._wanted: dict[str, SGLangBackend] = {}
-        self._keys: dict[str, str] = {}
+        self._signpost: Signpost | None = None
         self._loaded: dict[str, tuple[SGLangBackend, Recipe]] = {}
         self._problems: dict[str, str] = {}
         self._wakes: dict[str, asyncio.Event] = {}
@@ -76,10 +76,6 @@ class Recipes:
         """Want the recipes of *snapshot*'s backends, and no others."""
         backends = [each.backend for each in snapshot.backends]
         self._wanted = {backend.key: backend for backend in backends}
-        self._keys = {}
-        for backend in backends:
-            for name in backend.spec.model.names:
-                self._keys.setdefault(name, backend.key)
         self._loaded = {
             key: (backend, recipe)
             for key, (backend, recipe) in self._loaded.items()
@@ -102,30 +98,41 @@ class Recipes:
             return None
         return await self._bundles.inspect(worker, again=again)
 
-    def find(self, model: str | None) -> Recipe:
-        """Return the recipe that serves the name or alias *model*; None: the only one there is.
+    def follow(self, signpost: Signpost) -> None:
+        """Have *signpost* say from now on which backend a request goes to."""
+        self._signpost = signpost
+        # What is not wanted here, as of HTTP workers, needs no recipe.
+        signpost.is_prepared = lambda key: key in self._loaded or key not in self._wanted
+
+    def find(self, model: str | None, caller: Caller = NOBODY) -> Recipe:
+        """Return the recipe for *caller*'s request for *model*; None: the only model there is.
 
         Raises:
             InvalidRequestError: None is named, and there are several.
-            UnknownModelError: No backend has that name.
+            UnknownModelError: No backend has that name, or the caller may not use it.
+            NoAvailableWorkersError: Every backend of that name wants no requests like this one.
             TokenizerUnavailableError: Its recipe is not loaded (yet).
         """
-        if model is None:
-            model = self._only_model()
-        key = self._keys.get(model)
-        if key is None:
-            raise UnknownModelError(
-                f"The model {model!r} does not exist here; GET /v1/models lists those that do.",
-                param="model",
-            )
+        assert self._signpost is not None  # noqa: S101  # who is asked follows one
+        return self.at(self._signpost.target(model, caller))
+
+    def at(self, target: Target) -> Recipe:
+        """Return the recipe for a request that goes to *target*.
+
+        Raises:
+            TokenizerUnavailableError: It is not loaded (yet).
+        """
+        key = target.backend_key
         if key not in self._loaded:
+            name = self._wanted[key].spec.model.name
             raise TokenizerUnavailableError(
-                f"The tokenizer of model {model!r} is not loaded yet."
+                f"The tokenizer of model {name!r} is not loaded yet."
                 if key not in self._problems
-                else f"The tokenizer of model {model!r} cannot be loaded; the router's log and "
+                else f"The tokenizer of model {name!r} cannot be loaded; the router's log and "
                 "/readyz have the reason."
             )
-        return self._loaded[key][1]
+        recipe = self._loaded[key][1]
+        return replace(recipe, adapter=target.adapter) if target.adapter else recipe
 
     def get(self, backend_key: str) -> Recipe | None:
         """Return the recipe of *backend_key*; None while there is none."""
@@ -179,17 +186,6 @@ class Recipes:
     def close(self) -> None:
         """Let the threads end that long prompts are made in."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _only_model(self) -> str:
-        names = [backend.spec.model.name for backend in self._wanted.values()]
-        if len(names) != 1:
-            raise InvalidRequestError(
-                "Missing required parameter: 'model'; this router serves several, and GET /v1/models"
-                " lists them.",
-                param="model",
-                code="missing_required_parameter",
-            )
-        return names[0]
 
     def _missing(self) -> Mapping[str, SGLangBackend]:
         """Return the backends whose recipe is not loaded, or is that of an older version."""

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-running-requests", type=int, default=defaults.max_running_requests, metavar="N")
     add("--max-queued-requests", type=int, metavar="N", help="default: any number")
     add("--token-delay", default="0s", metavar="DURATION", help="between messages, such as 20ms")
+    add("--adapter", action="append", default=[], metavar="NAME", help="a LoRA adapter it lists")
     add("--kv-events", action="store_true", help="tell of the prefix cache (SubscribeKvEvents)")
     add("--page-size", type=int, default=defaults.page_size, metavar="TOKENS")
     add("--no-thinking", action="store_true", help="the model never opens a thought itself")
@@ -79,6 +80,7 @@ def _settings_of(args: argparse.Namespace) -> WorkerSettings:
         kv_events=args.kv_events,
         page_size=args.page_size,
         token_delay=seconds(args.token_delay),
+        adapters=tuple(args.adapter),
         thinks=not args.no_thinking,
     )
 

@@ -13,6 +13,8 @@ from sglr_dataplane.sim.script import ScriptError
 from sglr_proto.sglang import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sglr_dataplane.sim.script import Script
     from sglr_dataplane.sim.settings import WorkerSettings
 
@@ -144,6 +146,16 @@ def loads(
     if wanted & {"all", "queues"}:
         load.queues.waiting = len(waiting)
     return load
+
+
+def adapters(ids: Mapping[str, str]) -> pb.ListLoadedLoRAAdaptersResponse:
+    """Return the list of the adapters whose *ids* are given by name."""
+    return pb.ListLoadedLoRAAdaptersResponse(
+        loaded_adapters=[
+            pb.LoadedLoRAAdapter(lora_id=each, lora_name=name, lora_path=f"/adapters/{name}")
+            for name, each in ids.items()
+        ]
+    )
 
 
 def aggregate(load: pb.SchedulerLoad) -> pb.AggregateMetrics:

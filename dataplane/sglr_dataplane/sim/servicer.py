@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -64,6 +65,8 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
         self._recorder = recorder
         self._strike = strike
         self._started = time.time()
+        self.adapters = {name: secrets.token_hex(16) for name in settings.adapters}
+        """The id of each by name: drawn anew by every worker, as the engine does."""
         self.is_stopping = False
         """True while the server stops: calls that end then were not cancelled by their clients."""
 
@@ -259,8 +262,11 @@ class SchedulerServicer(scheduler_pb2_grpc.SglangSchedulerServicer):
     async def ListLoadedLoRAAdapters(
         self, request: pb.ListLoadedLoRAAdaptersRequest, context: Context
     ) -> pb.ListLoadedLoRAAdaptersResponse:
-        """Refuse: no known servicer implements it."""
-        await self._unimplemented("ListLoadedLoRAAdapters", context)
+        """List the adapters; refuse without any, because no known servicer implements it."""
+        if not self.adapters:
+            await self._unimplemented("ListLoadedLoRAAdapters", context)
+        await self._faults.begin("ListLoadedLoRAAdapters", context)
+        return info.adapters(self.adapters)
 
     async def _unimplemented(self, rpc: RpcName, context: Context) -> NoReturn:
         await self._faults.begin(rpc, context)

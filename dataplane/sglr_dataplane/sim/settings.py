@@ -33,6 +33,9 @@ class WorkerSettings:
     """Seconds between two messages of an answer whose script does not say."""
     tool_call_parser: str | None = "qwen25"
     reasoning_parser: str | None = "qwen3"
+    adapters: tuple[str, ...] = ()
+    """LoRA adapters that it lists, each with an id of its own; without any it has no such list, as
+    no known servicer has."""
     thinks: bool = True
     """Whether the model thinks where the prompt leaves it the choice (a template that knows
     ``enable_thinking`` and did not switch it off)."""

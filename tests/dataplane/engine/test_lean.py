@@ -237,6 +237,7 @@ FACTS: dict[str, Script] = {
     "no GetServerInfo": Script(rpcs={"GetServerInfo": RpcFault(status=Status(code="UNIMPLEMENTED"))}),
     "a broken GetServerInfo": Script(rpcs={"GetServerInfo": RpcFault(status=Status(code="INTERNAL"))}),
     "a silent GetModelInfo": Script(rpcs={"GetModelInfo": RpcFault(hang=True)}),
+    "a broken list of adapters": Script(rpcs={"ListLoadedLoRAAdapters": RpcFault(status=Status(code="INTERNAL"))}),
     "odd arguments": Script(server_args={"context_length": None, "max_running_requests": "many"}),
 }  # fmt: skip
 
@@ -257,6 +258,21 @@ async def test_both_clients_learn_the_same_facts(name: str) -> None:
         aclosing(SGLangEngine(worker.address, deadlines=SHORT)) as reference,
     ):
         assert await ask(lean) == await ask(reference)
+
+
+@pytest.mark.parametrize("adapters", [(), ("sql", "chat")])
+async def test_both_clients_learn_which_adapters_a_worker_has(adapters: tuple[str, ...]) -> None:
+    """By name, each with the worker's own id; none from a worker that has no such list."""
+    async with (
+        SimWorker(WorkerSettings(adapters=adapters)) as worker,
+        aclosing(lean_engine(worker.address, deadlines=SHORT)) as lean,
+        aclosing(SGLangEngine(worker.address, deadlines=SHORT)) as reference,
+    ):
+        found, expected = (await lean.facts()).adapters, (await reference.facts()).adapters
+
+    assert found == expected
+    assert [name for name, _ in found] == sorted(adapters)
+    assert all(len(lora_id) == 32 for _, lora_id in found)
 
 
 async def test_a49_three_hundred_streams_run_at_once() -> None:

@@ -51,6 +51,7 @@ JOBS = st.builds(
     sampling=SAMPLINGS,
     stream=st.booleans(),
     require_reasoning=st.booleans(),
+    lora_id=st.just("") | st.text(max_size=200),
     logprobs=st.none()
     | st.builds(LogprobsWish, top=st.integers(0, 20), prompt_from=st.none() | st.integers(0, 9)),
 )

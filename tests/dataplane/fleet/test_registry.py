@@ -113,7 +113,7 @@ def test_a_worker_that_left_does_not_come_back() -> None:
 
 
 def test_models_are_found_by_name_and_alias() -> None:
-    """Names lead to backends, aliases too; the first backend by key has a contested name."""
+    """Names lead to backends, aliases too; a name that two backends have leads to both."""
     registry = an_empty_registry()
     backends = (
         BackendSnapshot(backend=a_backend("a", model="qwen", aliases=("gpt", "org/q"))),
@@ -121,12 +121,15 @@ def test_models_are_found_by_name_and_alias() -> None:
     )
     registry.apply(Snapshot(version=1, backends=backends))
 
-    assert registry.backend_of("qwen") == "default/a"
-    assert registry.backend_of("org/q") == "default/a"
-    assert registry.backend_of("gpt") == "default/a"
-    assert registry.backend_of("llama") == "default/b"
-    assert registry.backend_of("mistral") is None
-    assert registry.models() == ("qwen", "gpt", "org/q", "llama")
+    def keys(name: str) -> list[str]:
+        return [way.backend_key for way in registry.routes.ways(name)]
+
+    assert keys("qwen") == ["default/a"]
+    assert keys("org/q") == ["default/a"]
+    assert keys("gpt") == ["default/a", "default/b"]
+    assert keys("llama") == ["default/b"]
+    assert keys("mistral") == []
+    assert registry.routes.names == ("qwen", "gpt", "org/q", "llama")
     assert registry.backend("default/b").spec.model.name == "llama"
 
 

@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from sglr_dataplane.errors import TokenizerUnavailableError
+from sglr_dataplane.fleet.registry import Registry
+from sglr_dataplane.fleet.signpost import Signpost
 from sglr_dataplane.prompt.conversation import Conversation, Message, Prompt
 from sglr_dataplane.prompt.template import BrokenTemplateError
 from sglr_dataplane.recipe import Recipe, Recipes, load_recipe
@@ -39,10 +41,25 @@ def a_snapshot(*backends: SGLangBackend) -> Snapshot:
     return Snapshot(backends=tuple(BackendSnapshot(backend=each) for each in backends))
 
 
+class Following(Recipes):
+    """Recipes that are found as a router finds them: beside a registry of the same snapshots."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__(None, max_prompt_chars=1_000_000)
+        self._registry = Registry(lambda _endpoint, _backend: ScriptedEngine())
+        self.follow(Signpost(self._registry))
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """Follow *snapshot*, and so does the registry."""
+        super().apply(snapshot)
+        self._registry.apply(snapshot)
+
+
 @asynccontextmanager
 async def loading(*backends: SGLangBackend) -> AsyncIterator[Recipes]:
     """Return recipes that load what *backends* need."""
-    recipes = Recipes(None, max_prompt_chars=1_000_000)
+    recipes = Following()
     recipes.apply(a_snapshot(*backends))
     task = asyncio.create_task(recipes.load_as_needed())
     try:
