@@ -8,8 +8,9 @@ from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.answer import Answer, whole
+from sglr_dataplane.api.constraints import constraint_of
 from sglr_dataplane.api.exchange import Exchange
-from sglr_dataplane.api.readings import choices_of, prompts_of, thinks
+from sglr_dataplane.api.readings import choices_of, prompts_of
 from sglr_dataplane.api.replies import total_usage
 from sglr_dataplane.api.together import dispatch_all
 from sglr_dataplane.errors import NotServedError, RouterError
@@ -114,11 +115,12 @@ class Walk:
                 param="model",
             )
         vocab_size = recipe.vocabulary.size
+        constraint, waits = constraint_of(asked, recipe, prompt, facts)
         sampling = sampling_of(
             asked.sampling,
             vocab_size=vocab_size,
             defaults=defaults_of(facts.default_sampling_params if facts else ""),
-            constraint=asked.constraint,
+            constraint=constraint,
             fewest_tokens=asked.fewest_tokens,
         )
         check_length(
@@ -136,7 +138,7 @@ class Walk:
             # The worker always streams, so that its first token, its pauses and its end are watched,
             # and another worker can be tried in time, whichever way the client wants its answer.
             stream=True,
-            require_reasoning=sampling.constraint is not None and thinks(asked, recipe, prompt),
+            require_reasoning=waits,
             logprobs=_logprobs(asked.logprobs, vocab_size),
             adapter=recipe.adapter,
         )

@@ -35,11 +35,6 @@ async def prompts_of(asked: Asked, recipe: Recipe, size: int) -> list[PromptIds]
     ]
 
 
-def thinks(asked: Asked, recipe: Recipe, prompt: PromptIds) -> bool:
-    """Return whether the answer to *prompt* begins with a thought that no grammar is for."""
-    return isinstance(asked, ChatRequest) and recipe.thinks_after(prompt)
-
-
 def choices_of(
     asked: Asked, recipe: Recipe, prompts: Sequence[PromptIds], jobs: Sequence[Job]
 ) -> list[Choice]:

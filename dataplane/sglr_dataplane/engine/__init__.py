@@ -39,6 +39,11 @@ class EngineFacts:
     none, None when it does not say."""
     grammar_backend: str = ""
     """What compiles grammars; ``""`` when it does not say."""
+    reasoning_parser: str | None = None
+    """The parser by which the worker lets a grammar wait for a thought's end; ``""`` when it has
+    none, None when it does not say."""
+    grammar_backend: str = ""
+    """What compiles grammars; ``""`` when it does not say."""
     adapters: tuple[tuple[str, str], ...] = ()
     """The LoRA adapters it has loaded: name and id of each, as it calls them."""
 

@@ -36,6 +36,8 @@ def engine_facts(
         version=server.sglang_version if server is not None else "",
         default_sampling_params=model.default_sampling_params_json,
         is_generation=model.is_generation,
+        reasoning_parser=_text(arguments, "reasoning_parser"),
+        grammar_backend=_text(arguments, "grammar_backend") or "",
         adapters=_adapters(adapters),
     )
 
@@ -52,6 +54,16 @@ def _window(declared: int | None, longest: int | None) -> int | None:
     """Return what prompt and answer may have together, by what of it is known."""
     held = longest + _RESERVED if longest is not None else None
     return min((each for each in (declared, held) if each is not None), default=None)
+
+
+def _text(arguments: Struct | None, name: str) -> str | None:
+    """Return a text of *arguments*, ``""`` for null; None when it is absent or something else."""
+    if arguments is None or name not in arguments.fields:
+        return None
+    value = arguments.fields[name]
+    if value.WhichOneof("kind") == "null_value":
+        return ""
+    return value.string_value if value.WhichOneof("kind") == "string_value" else None
 
 
 def _count(arguments: Struct | None, name: str) -> int | None:

@@ -26,6 +26,8 @@ class ToolSignature:
     name: str
     parameters: Mapping[str, Any] | None = None
     """JSON Schema of the arguments; None when the client gave none."""
+    strict: bool = False
+    """Whether a grammar holds the arguments to the schema."""
 
 
 _TO_ARGUMENTS = re.compile(r'[\s,:]*(?:"\w*"?)?[\s:]*')

@@ -173,14 +173,16 @@ class Machine:
 
     def _bare_opener(self) -> Reading[Opener | None]:
         """Return the opener that stands at the very start of the answer, after whitespace."""
-        bare = [opener.marker for opener in self._grammar.openers if opener.where == "start"]
+        openers = self._grammar.openers
+        bare = [opener.marker for opener in openers if opener.where == "start"]
         if not bare:
             return None
         self._source.forget()
         yield from self._source.space()
         self._text(self._source.recorded())
-        marker = yield from self._source.ahead(*bare)
-        return self._grammar.opener(marker) if marker is not None else None
+        # A longer marker may begin like a bare one: ``[TOOL_CALLS]`` is no array.
+        marker = yield from self._source.ahead(*(opener.marker for opener in openers))
+        return self._grammar.opener(marker) if marker in bare else None
 
     def _block(self, opener: Opener) -> Reading[bool]:
         """Read a tool block; return False when it is none, its text still recorded."""

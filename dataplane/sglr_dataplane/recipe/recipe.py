@@ -71,10 +71,6 @@ class Recipe:
         """The tokens of the model, by id."""
         return self.tokenizer.vocabulary
 
-    def thinks_after(self, prompt: PromptIds) -> bool:
-        """Return whether the answer to *prompt* begins inside reasoning."""
-        return prompt.start(self.reasoning_format) == "inside"
-
     async def prompt(self, conversation: Conversation, size: int) -> PromptIds:
         """Return the prompt of *conversation*, in a thread when it may take a millisecond or more.
 

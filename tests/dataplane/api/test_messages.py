@@ -212,9 +212,9 @@ async def test_a_required_tool_and_a_schema_become_grammars(tmp_path: Path) -> N
             answer = await router.http.post("/v1/messages", json={**asked, **more})
             assert answer.status_code == 200
 
-    tools, schema = (request.sampling_params.json_schema for request in worker.requests)
-    assert '"maxItems":1' in tools
-    assert schema == '{"type":"object","properties":{"a":{}}}'
+    tools, schema = (request.sampling_params for request in worker.requests)
+    assert '"at_least_one":true,"stop_after_first":true' in tools.structural_tag
+    assert schema.json_schema == '{"type":"object","properties":{"a":{}}}'
 
 
 async def test_errors_have_anthropics_shape(tmp_path: Path) -> None:

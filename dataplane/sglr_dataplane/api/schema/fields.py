@@ -56,7 +56,7 @@ _HONOURED = {
     "top_logprobs": "0 to 20; only with logprobs.",
     "tools": "Functions; their names must differ.",
     "tool_choice": "none, auto, required, a function, or allowed_tools.",
-    "parallel_tool_calls": "false: at most one call where a call is required.",
+    "parallel_tool_calls": "false: at most one call, where the model's format has a grammar or a call is required.",
     "functions": "The deprecated form of tools.",
     "function_call": "The deprecated form of tool_choice.",
     "response_format": "text, json_object, json_schema or structural_tag.",

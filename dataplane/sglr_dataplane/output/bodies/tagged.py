@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sglr_dataplane.output.arguments import Arguments
 from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.json_text import begins_object, json_value
 from sglr_dataplane.output.source import MismatchError, Reading, Source
-from sglr_dataplane.output.values import STRING, Kinds
+from sglr_dataplane.output.values import STRING, Kinds, kinds_of_property
 
 _NAME = re.compile(r"[^<>\"'\s]+")
 _CDATA = "<![CDATA["
@@ -92,13 +94,14 @@ class TaggedCalls:
 class _Call:
     """One call's element, after its tag's first characters, at work."""
 
-    __slots__ = ("_arguments", "_calls", "_form", "_source")
+    __slots__ = ("_arguments", "_calls", "_form", "_parameters", "_source")
 
     def __init__(self, source: Source, calls: Calls, form: TaggedCalls) -> None:
         self._source = source
         self._calls = calls
         self._form = form
         self._arguments = Arguments(calls, None)
+        self._parameters: Mapping[str, Any] | None = None
 
     def read(self) -> Reading[None]:
         """Read the element; it also ends where its parent does, or where the next one begins."""
@@ -112,7 +115,8 @@ class _Call:
         if attributes.endswith("/"):
             calls.close()
             return
-        self._arguments = Arguments(calls, calls.parameters(name))
+        self._parameters = calls.parameters(name)
+        self._arguments = Arguments(calls, self._parameters)
         calls.settle()
         if (yield from begins_object(source)):
             closers = (form.call.closes, *form.closers)
@@ -145,15 +149,22 @@ class _Call:
             return False
         yield from source.expect(form.parameter.opens)
         attributes = yield from self._attributes(form.parameter)
-        self._arguments.begin(form.parameter.name_in(attributes), self._kinds(attributes))
+        key = form.parameter.name_in(attributes)
+        self._arguments.begin(key, self._kinds(key, attributes))
         return (yield from self._value())
 
-    def _kinds(self, attributes: str) -> Kinds | None:
-        """Return the types that a parameter's tag itself says; None leaves it to the schema."""
+    def _kinds(self, key: str, attributes: str) -> Kinds | None:
+        """Return the types that a parameter's tag itself says; None leaves it to the schema.
+
+        Where the schema rules out what the tag says, the tag is wrong: grammars let both pass.
+        """
         said = attribute(attributes, self._form.type_attribute) if self._form.type_attribute else ""
         if not said:
             return None
+        kinds = kinds_of_property(self._parameters, key)
         if said in ("true", "string", "str"):
+            return kinds if kinds and "string" not in kinds else STRING
+        if kinds == STRING:
             return STRING
         return () if said == "false" else (said,)
 

@@ -7,6 +7,7 @@ import re
 from sglr_dataplane.output.bodies.framed import JsonMessage, MarkedMessage, TextMessage
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
 from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
+from sglr_dataplane.output.call_tags import CallTag, ThoughtTag
 from sglr_dataplane.output.channels import Channels, Route
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 
@@ -105,10 +106,35 @@ _MUSE = Channels(
     first=(" to=", "to="),
 )
 
+_HARMONY_TAG = CallTag(
+    (
+        "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>",
+        "<|channel|>commentary to=functions.{name}<|constrain|>json<|message|>",
+        " to=functions.{name}<|channel|>commentary <|constrain|>json<|message|>",
+        " to=functions.{name}<|channel|>commentary json<|message|>",
+    ),
+    "<|call|>",
+    separator="<|start|>assistant",
+    text=("<|channel|>final<|message|>", "<|end|>", "<|return|>"),
+)
+_HARMONY_THOUGHT = ThoughtTag(
+    "<|channel|>analysis<|message|>",
+    "<|end|>",
+    then="<|start|>assistant",
+    answer=("<|channel|>final<|message|>", "<|end|>", "<|return|>"),
+)
+_INKLING_TAG = CallTag(
+    ('<|message_model|>{name}<|content_invoke_tool_json|>{"name": "{name}", "args": ',),
+    "}<|end_message|>",
+    trigger="<|message_model|>{name}<|content_invoke_tool_json|>",
+)
+
 TOOLS = (
     ToolFormat("muse", (), aliases=("muse_glimmer",), channels=_MUSE),
-    ToolFormat("gpt-oss", (), aliases=("openai", "harmony"), channels=_HARMONY),
-    ToolFormat("inkling", (), channels=_INKLING),
+    ToolFormat(
+        "gpt-oss", (), aliases=("openai", "harmony"), channels=_HARMONY, tags=(_HARMONY_TAG,)
+    ),
+    ToolFormat("inkling", (), channels=_INKLING, tags=(_INKLING_TAG,)),
 )
 REASONING = (
     ReasoningFormat(
@@ -124,6 +150,7 @@ REASONING = (
         ("<|channel|>final<|message|>",),
         aliases=("openai", "openai_gptoss", "harmony"),
         channels=_HARMONY,
+        tag=_HARMONY_THOUGHT,
     ),
     ReasoningFormat("inkling", ("<|content_thinking|>",), ("<|content_text|>",), channels=_INKLING),
 )

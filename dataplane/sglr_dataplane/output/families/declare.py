@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sglr_dataplane.output.call_tags import CallTag, ThoughtTag
 from sglr_dataplane.output.channels import Channels
 from sglr_dataplane.output.grammar import Opener, Wrapper
 from sglr_dataplane.output.ids import IdStyle
@@ -23,6 +24,8 @@ class ToolFormat:
     """Markup in the answer that says nothing."""
     channels: Channels | None = None
     """How the family frames whole messages; then there are no other markers."""
+    tags: tuple[CallTag, ...] = ()
+    """How a grammar keeps the model to this format; none: forced calls are a JSON array."""
     ids: IdStyle = "random"
     calls_in_thought: bool = False
     """Whether thinking goes on after a call that stood inside it."""
@@ -45,6 +48,8 @@ class ReasoningFormat:
     """How the family frames whole messages; then there are no other markers."""
     always: bool = False
     """Whether the model thinks first even when no marker opens it."""
+    tag: ThoughtTag | None = None
+    """What a thought is for a grammar, where it is not simply between *opens* and *closes*."""
     restored: str = ""
     """What the content begins with when the prompt opened it: for clients that split it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sglr_dataplane.output.bodies.pairs import PairCalls
+from sglr_dataplane.output.call_tags import CallTag
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
 from sglr_dataplane.output.grammar import Opener, Wrapper
 
@@ -20,22 +21,21 @@ _HORIZON = PairCalls(
     opens="<ifm|tool_call>",
     closers=("</ifm|tool_calls>",),
 )
+_PAIRS = (Opener("<tool_call>", PairCalls("</tool_call>")),)
 _HORIZON_THOUGHTS = ("think", "think_fast", "think_faster")
 
 TOOLS = (
     ToolFormat(
         "glm45",
-        (Opener("<tool_call>", PairCalls("</tool_call>")),),
-        aliases=(
-            "glm",
-            "glm4",
-            "glm47",
-            "glm45_moe",
-            "glm47_moe",
-            "ling",
-            "ling3",
-            "spark25",
-            "poolside_v1",
+        _PAIRS,
+        aliases=("glm", "glm4", "glm45_moe", "ling", "ling3", "spark25", "poolside_v1"),
+    ),
+    ToolFormat(
+        "glm47",
+        _PAIRS,
+        aliases=("glm47_moe",),
+        tags=(
+            CallTag(("<tool_call>{name}",), "</tool_call>", style="glm_xml", trigger="<tool_call>"),
         ),
     ),
     ToolFormat(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sglr_dataplane.output.bodies.headed import HeadedCalls
 from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
+from sglr_dataplane.output.call_tags import CallTag, ThoughtTag
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
 from sglr_dataplane.output.grammar import Opener, Wrapper
 
@@ -19,6 +20,25 @@ def _section(*, begun: bool) -> HeadedCalls:
     )
 
 
+_K2_TAG = CallTag(
+    ("<|tool_call_begin|>functions.{name}:",),
+    "<|tool_call_end|>",
+    counted="<|tool_call_argument_begin|>",
+    opens="<|tool_calls_section_begin|>",
+    closes="<|tool_calls_section_end|>",
+)
+_K3_TAG = CallTag(
+    ('<|open|>call tool="{name}" index="',),
+    "<|close|>call<|sep|>",
+    style="kimi_k3_xml",
+    counted='"<|sep|>',
+    opens="<|open|>tools<|sep|>",
+    closes="<|close|>tools<|sep|>",
+    text=("<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+)
+_K3_THOUGHT = ThoughtTag(
+    "<|open|>think<|sep|>", "<|close|>think<|sep|>", then="<|open|>response<|sep|>"
+)
 _K3_CALLS = TaggedCalls(
     Tag("<|open|>call", "<|close|>call<|sep|>", ends="<|sep|>", name="tool"),
     Tag("<|open|>argument", "<|close|>argument<|sep|>", ends="<|sep|>", name="key"),
@@ -37,6 +57,7 @@ TOOLS = (
             Opener("<|tool_call_begin|>", _section(begun=True)),
         ),
         aliases=("kimik2", "kimi"),
+        tags=(_K2_TAG,),
         ids="kimi",
     ),
     ToolFormat(
@@ -44,6 +65,7 @@ TOOLS = (
         (Opener("<|open|>tools<|sep|>", _K3_CALLS),),
         wrappers=_K3_RESPONSE,
         drops=_K3_DROPS,
+        tags=(_K3_TAG,),
         ids="named",
     ),
 )
@@ -57,5 +79,6 @@ REASONING = (
         ("<|close|>think<|sep|>",),
         wrappers=_K3_RESPONSE,
         drops=_K3_DROPS,
+        tag=_K3_THOUGHT,
     ),
 )

@@ -6,6 +6,7 @@ from typing import Literal
 
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
 from sglr_dataplane.output.bodies.pythonic import PythonicCalls
+from sglr_dataplane.output.call_tags import CallTag
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
 from sglr_dataplane.output.grammar import Opener
 from sglr_dataplane.output.notation import PYTHON
@@ -24,6 +25,7 @@ TOOLS = (
         "llama3",
         (Opener("<|python_tag|>", JsonCalls()), *bare_json()),
         aliases=("llama", "llama3_json", "llama4_json", "llama_nemotron"),
+        tags=(CallTag(('{"name": "{name}", "parameters": ',), "}", trigger='{"name": '),),
     ),
     ToolFormat(
         "pythonic",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
+from sglr_dataplane.output.call_tags import CallTag
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
 from sglr_dataplane.output.grammar import Opener, Wrapper
 
@@ -13,16 +14,33 @@ def json_blocks(opens: str, closes: str) -> tuple[Opener, ...]:
     return (Opener(opens, JsonCalls(closers=(closes,))), Opener("{", unopened, where="line"))
 
 
+def json_block_tag(opens: str, closes: str) -> CallTag:
+    """Return how a grammar writes the JSON calls between two markers."""
+    return CallTag(
+        (f'{opens}\n{{"name": "{{name}}", "arguments": ',), f"}}\n{closes}", trigger=opens
+    )
+
+
 _BLOCKS = json_blocks("<tool_call>", "</tool_call>")
+_TAG = json_block_tag("<tool_call>", "</tool_call>")
 # Ernie 4.5 writes its answers between these.
 _RESPONSE = (Wrapper("<response>", "</response>"),)
 
 TOOLS = (
-    ToolFormat("qwen", _BLOCKS, aliases=("qwen25", "qwen2.5", "qwen3", "hermes", "exaone")),
-    ToolFormat("granite4", _BLOCKS),
-    ToolFormat("trinity", _BLOCKS, calls_in_thought=True),
-    ToolFormat("longcat", json_blocks("<longcat_tool_call>", "</longcat_tool_call>")),
-    ToolFormat("ernie45", _BLOCKS, wrappers=_RESPONSE),
+    ToolFormat(
+        "qwen",
+        _BLOCKS,
+        aliases=("qwen25", "qwen2.5", "qwen3", "hermes", "exaone"),
+        tags=(_TAG,),
+    ),
+    ToolFormat("granite4", _BLOCKS, tags=(_TAG,)),
+    ToolFormat("trinity", _BLOCKS, calls_in_thought=True, tags=(_TAG,)),
+    ToolFormat(
+        "longcat",
+        json_blocks("<longcat_tool_call>", "</longcat_tool_call>"),
+        tags=(json_block_tag("<longcat_tool_call>", "</longcat_tool_call>"),),
+    ),
+    ToolFormat("ernie45", _BLOCKS, wrappers=_RESPONSE, tags=(_TAG,)),
 )
 REASONING = (
     think(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
+from sglr_dataplane.output.call_tags import CallTag
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat, think
 from sglr_dataplane.output.grammar import Opener
 
@@ -15,6 +16,16 @@ def function_blocks(opens: str, closes: str) -> tuple[Opener, ...]:
     block = TaggedCalls(_FUNCTION, _PARAMETER, closers=(closes,))
     bare = TaggedCalls(_FUNCTION, _PARAMETER, closers=(closes,), begun=True, declared=True)
     return (Opener(opens, block), Opener(_FUNCTION.opens, bare, where="line"))
+
+
+def function_tag(opens: str, closes: str) -> CallTag:
+    """Return how a grammar writes one function in its block."""
+    return CallTag(
+        (f"{opens}\n<function={{name}}>\n",),
+        f"\n</function>\n{closes}",
+        style="qwen_xml",
+        trigger=f"{opens}\n<function=",
+    )
 
 
 TOOLS = (
@@ -34,8 +45,13 @@ TOOLS = (
             "nemotron",
             "nemotron_3",
         ),
+        tags=(function_tag("<tool_call>", "</tool_call>"),),
     ),
-    ToolFormat("seed_oss", function_blocks("<seed:tool_call>", "</seed:tool_call>")),
+    ToolFormat(
+        "seed_oss",
+        function_blocks("<seed:tool_call>", "</seed:tool_call>"),
+        tags=(function_tag("<seed:tool_call>", "</seed:tool_call>"),),
+    ),
 )
 REASONING = (
     think("step3p5", always=True),
