@@ -9,8 +9,10 @@ from typing import Any
 import httpx2
 import yaml
 
+from sglr_dataplane.fleet.routes import Routes
 from sglr_dataplane.sim.script import Play, Rule, Script
 from sglr_dataplane.sim.worker import SimWorker
+from sglr_proto.backend import read_manifests
 from support.router import DEMO_MODEL, RunningRouter, eventually, running_router
 from support.sim import sim_worker
 
@@ -65,6 +67,22 @@ async def all_ready(router: RunningRouter) -> None:
         return all(backend["ready"] for backend in backends.values())
 
     await eventually(claim)
+
+
+def test_the_documented_split_is_what_it_says() -> None:
+    """The manifest in docs/fleet.md can be served as it stands there."""
+    page = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text()
+    manifest = next(block for block in page.split("```") if "x-canary" in block)
+    backends = read_manifests(manifest.removeprefix("yaml"))
+    routes = Routes(backends)
+
+    assert [each.metadata.name for each in backends] == ["qwen-stable", "qwen-canary", "qwen-spot"]
+    assert [(way.traffic.weight, way.traffic.priority) for way in routes.ways("qwen")] == [
+        (9, 0),
+        (1, 0),
+        (1, 1),
+    ]
+    assert [way.backend_key for way in routes.ways("qwen-next")] == ["default/qwen-canary"]
 
 
 async def test_backends_of_one_model_share_its_requests(tmp_path: Path) -> None:

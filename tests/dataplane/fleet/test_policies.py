@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -311,6 +311,31 @@ def test_routers_that_know_nothing_of_each_other_agree_on_a_conversation() -> No
         agreed += len(chosen) == 1
 
     assert agreed == 100
+
+
+def test_what_a_worker_holds_for_one_adapter_is_nothing_to_another() -> None:
+    """Equal tokens under another adapter are computed anew: the holder is worth no waiting."""
+    policy = a_policy(PolicyName.CACHE_AWARE)
+    prompt = text(1, 2000)
+    holder = policy.choose(a_job(*prompt), some(4))
+    loads = [A(worker.id, 3 if worker.id == holder.id else 0) for worker in some(4)]
+
+    adapted = replace(a_job(*prompt), adapter="sql")
+    other = policy.choose(adapted, loads)
+    again = policy.choose(adapted, loads)
+
+    assert policy.choose(a_job(*prompt), loads).id == holder.id
+    assert other.id != holder.id
+    assert again.id == other.id
+
+
+def test_prefix_hash_tells_adapters_apart() -> None:
+    """The same prompt has a worker of its own under each."""
+    policy = a_policy(PolicyName.PREFIX_HASH)
+    job = a_job(*text(1, 300))
+    chosen = {policy.choose(replace(job, adapter=f"a{n}"), some(8)).id for n in range(40)}
+
+    assert len(chosen) == 8
 
 
 def test_a_worker_that_left_is_not_missed() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.fleet.policies.exact_index import ExactIndex
 from sglr_dataplane.fleet.policies.hashing import best
-from sglr_dataplane.fleet.policies.prefix_index import PrefixIndex, block_hashes
+from sglr_dataplane.fleet.policies.prefix_index import PrefixIndex, block_hashes, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,10 +71,11 @@ class CacheAware:
 
     def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # the prompt is the key
         """Return the cheapest candidate and remember that it will hold the prompt."""
-        hashes = tuple(block_hashes(job.input_ids, self._block_tokens, _LONGEST))
+        seed = seed_of(job.adapter)
+        hashes = tuple(block_hashes(job.input_ids, self._block_tokens, _LONGEST, seed))
         depths = self._depths(hashes, [candidate.id for candidate in candidates])
         longest = max(depths.values())
-        unseen = hashes[longest] if longest < len(hashes) else hash(job.input_ids)
+        unseen = hashes[longest] if longest < len(hashes) else hash(job.input_ids) ^ seed
         chosen = self._cheapest(candidates, depths, unseen)
         index = self._under_way if self.told.knows(chosen.id) else self._sent
         index.add(hashes, chosen.id, self._clock())
