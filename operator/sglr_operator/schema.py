@@ -70,12 +70,15 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
     (Tls, ""): (
         ("!has(self.caFile) || !has(self.caRef)", "at most one of caFile and caRef"),
         (
-            "self.mode != 'Disabled' || (!has(self.caFile) && !has(self.caRef))",
+            (
+                "(has(self.mode) && self.mode != 'Disabled') ||"
+                " (!has(self.caFile) && !has(self.caRef))"
+            ),
             "a CA goes with mode TLS or Mutual",
         ),
         (
             (
-                "(self.mode == 'Mutual') == (has(self.certificateSecretRef) !="
+                "(has(self.mode) && self.mode == 'Mutual') == (has(self.certificateSecretRef) !="
                 " (has(self.certificateFile) && has(self.keyFile)))"
             ),
             "mode Mutual, and no other, takes certificateSecretRef, or certificateFile and keyFile",
@@ -118,7 +121,7 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
     ),
     (spec_routing.Routing, ""): (
         (
-            "self.policy != 'ConsistentHash' || has(self.consistentHash)",
+            ("!has(self.policy) || self.policy != 'ConsistentHash' || has(self.consistentHash)"),
             "policy ConsistentHash needs consistentHash",
         ),
     ),
@@ -138,7 +141,9 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
 }
 """CEL rules by struct and field ('' is the struct itself): the rule and what is expected.
 
-Every list and string a rule walks is bounded, or the API server refuses the rule for its cost.
+Every list and string a rule walks is bounded, or the API server refuses the rule for its cost. A
+field with a default is asked for with `has` all the same: the API server evaluates rules on a
+struct's own default as it stands, and refuses the definition when a rule finds nothing there.
 """
 
 WRITTEN: Final[frozenset[tuple[type, str]]] = frozenset({(status.Condition, "message")})

@@ -98,8 +98,11 @@ GOOD: dict[str, list[Any]] = {
     "[has(self.path), has(self.huggingFace)": [{}, {"path": "/t"}, {"fromWorker": {}}],
     "[has(self.inline)": [{"inline": "x"}, {"path": "/t"}, {"name": "rag"}],
     "!has(self.caFile) ||": [{}, {"caFile": "a"}, {"caRef": {}}],
-    "self.mode != 'Disabled'": [{"mode": "Disabled"}, {"mode": "TLS", "caRef": {}}],
-    "(self.mode == 'Mutual')": [
+    "(has(self.mode) && self.mode != 'Disabled'": [
+        {"mode": "Disabled"},
+        {"mode": "TLS", "caRef": {}},
+    ],
+    "(has(self.mode) && self.mode == 'Mutual'": [
         {"mode": "TLS"},
         {"mode": "Mutual", "certificateSecretRef": {}},
         {"mode": "Mutual", "certificateFile": "c", "keyFile": "k"},
@@ -118,7 +121,7 @@ GOOD: dict[str, list[Any]] = {
     "!self.contains": ["gpu-1.lab", "10.0.0.1", "fd00::1"],
     "!has(self.aliases)": [{"name": "a"}, {"name": "a", "aliases": ["b"]}],
     "!has(self.adapters)": [{"name": "a"}, {"name": "a", "adapters": [{"name": "b"}]}],
-    "self.policy !=": [{"policy": "Random"}, {"policy": "ConsistentHash", "consistentHash": {}}],
+    "!has(self.policy)": [{"policy": "Random"}, {"policy": "ConsistentHash", "consistentHash": {}}],
     "has(self.header)": [{"header": "a"}, {"bodyField": "user"}, {"header": "a", "bodyField": "b"}],
 }
 BAD: dict[str, list[Any]] = {
@@ -128,11 +131,11 @@ BAD: dict[str, list[Any]] = {
     ],
     "[has(self.inline)": [{}, {"inline": "x", "name": "rag"}],
     "!has(self.caFile) ||": [{"caFile": "a", "caRef": {}}],
-    "self.mode != 'Disabled'": [
+    "(has(self.mode) && self.mode != 'Disabled'": [
         {"mode": "Disabled", "caRef": {}},
         {"mode": "Disabled", "caFile": "a"},
     ],
-    "(self.mode == 'Mutual')": [
+    "(has(self.mode) && self.mode == 'Mutual'": [
         {"mode": "Mutual"},
         {"mode": "TLS", "certificateSecretRef": {}},
         {"mode": "Disabled", "certificateFile": "c", "keyFile": "k"},
@@ -152,7 +155,7 @@ BAD: dict[str, list[Any]] = {
     "!self.contains": ["http://a", "a/b", "grpc://10.0.0.1"],
     "!has(self.aliases)": [{"name": "a", "aliases": ["b", "a"]}],
     "!has(self.adapters)": [{"name": "a", "adapters": [{"name": "b"}, {"name": "a"}]}],
-    "self.policy !=": [{"policy": "ConsistentHash"}],
+    "!has(self.policy)": [{"policy": "ConsistentHash"}],
     "has(self.header)": [{}, {"loadFactorPercent": 125}],
 }
 ALL_RULES = [rule for rules in RULES.values() for rule, _ in rules]
@@ -166,6 +169,18 @@ def test_every_rule_accepts_and_refuses(rule: str) -> None:
 
     assert [holds(rule, value) for value in good] == [True] * len(good)
     assert [holds(rule, value) for value in bad] == [False] * len(bad)
+
+
+def test_every_default_satisfies_the_rules_as_it_stands() -> None:
+    """The API server checks a default before those within it are filled in, and refuses the CRD."""
+    checked = 0
+    for path, schema in nodes(root()):
+        for rule in schema.get("x-kubernetes-validations", []):
+            if "default" in schema:
+                checked += 1
+                assert holds(rule["rule"], schema["default"]), (path, rule["rule"])
+
+    assert checked >= 5
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
