@@ -78,7 +78,7 @@ def _add_run_flags(run: argparse.ArgumentParser) -> None:
     add("--push-certificate", help="PEM chain of the push server; without it there is no TLS")
     add("--push-key", help="PEM key of the push server")
     add("--push-client-ca", help="PEM bundle that router certificates must chain to")
-    add("--push-auth", choices=["none", "mtls", "token-review"], default="none")
+    add("--push-auth", choices=["none", "mtls", "token-review", "token-keys"], default="none")
     add("--push-audience", default="sglr-operator", help="what router tokens are made for")
     add("--router-account", action="append", default=[], help="NAMESPACE:NAME let in; repeat")
     add(

@@ -10,7 +10,7 @@ from typing import Literal
 
 from sglr_operator.errors import ConfigError
 
-PushAuth = Literal["none", "mtls", "token-review"]
+PushAuth = Literal["none", "mtls", "token-review", "token-keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +177,15 @@ def validated(config: OperatorConfig) -> OperatorConfig:
         raise ConfigError(
             "--push-auth mtls needs --push-certificate, --push-key and --push-client-ca."
         )
-    if push.auth == "token-review" and push.certificate is None:
+    if push.auth in {"token-review", "token-keys"} and push.certificate is None:
         raise ConfigError(
-            "--push-auth token-review needs --push-certificate and --push-key:"
+            f"--push-auth {push.auth} needs --push-certificate and --push-key:"
             " a token must not travel in the clear."
         )
     if push.auth == "token-review" and config.namespaces:
         raise ConfigError(
             "--push-auth token-review asks the whole cluster's API, but --namespace limits this"
-            " operator to namespaces; use --push-auth mtls."
+            " operator to namespaces; use --push-auth token-keys or mtls."
         )
     lease = config.lease
     if not lease.retry < lease.renew_deadline < lease.duration:

@@ -25,11 +25,11 @@ from sglr_operator.keeper import Keeper
 from sglr_operator.kube import Kube
 from sglr_operator.metrics import Metrics
 from sglr_operator.publish import Publisher
-from sglr_operator.push import PushService, new_server
+from sglr_operator.push import Authenticate, PushService, new_server
 from sglr_operator.reconcile import Reconciler
 from sglr_operator.reflector import Key
 from sglr_operator.statuses import StatusWriter
-from sglr_operator.tokens import TokenReviewer
+from sglr_operator.tokens import TokenKeys, TokenReviewer
 from sglr_proto.snapshot import Epoch
 
 logger = logging.getLogger(__name__)
@@ -195,7 +195,6 @@ class Leadership:
 
     async def _start_server(self) -> grpc.aio.Server:
         push = self._config.push
-        reviewer = TokenReviewer(self._kube, push.audience, push.router_accounts)
         service = PushService(
             self.publisher,
             server=self._config.lease.identity,
@@ -204,7 +203,7 @@ class Leadership:
             clock=self._clock,
             outranked=self._note_outranked,
             may_speak=lambda: self._elector.leads,
-            authenticate=reviewer if push.auth == "token-review" else None,
+            authenticate=self._authenticate(push),
         )
         try:
             server, port = new_server(service, push, await asyncio.to_thread(_tls, push))
@@ -214,6 +213,20 @@ class Leadership:
         self.port = port
         logger.info("serving routers", extra={"port": port, "epoch": self.publisher.epoch})
         return server
+
+    def _authenticate(self, push: PushConfig) -> Authenticate | None:
+        """Return who judges routers' tokens; None where the transport decides."""
+        if push.auth == "token-review":
+            return TokenReviewer(self._kube, push.audience, push.router_accounts)
+        if push.auth == "token-keys":
+            return TokenKeys(
+                self._kube,
+                push.audience,
+                push.router_accounts,
+                clock=self._clock,
+                now=lambda: datetime.now(UTC).timestamp(),
+            )
+        return None
 
     async def _watch_over(self, kopf: KopfThread) -> None:
         """Return when kopf's thread is dead: this replica then ends, and is started anew."""

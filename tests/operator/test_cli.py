@@ -47,8 +47,9 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
                 *("--push-auth", "token-review", "--namespace", "a"),
                 *("--push-certificate", "a", "--push-key", "b"),
             ],
-            "use --push-auth mtls",
+            "use --push-auth token-keys or mtls",
         ),
+        (["--push-auth", "token-keys"], "token-keys needs --push-certificate"),
         (["--debug-address", "0.0.0.0:8082"], "not on loopback"),
     ],
 )
