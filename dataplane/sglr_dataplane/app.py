@@ -39,6 +39,7 @@ from sglr_dataplane.fleet.credentials import CredentialFiles, credentials_of
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.keys import Keys
 from sglr_dataplane.fleet.listener import Listener
+from sglr_dataplane.fleet.listener import Listener
 from sglr_dataplane.fleet.manifest_file import ManifestFile
 from sglr_dataplane.fleet.observe import FleetCollector, describe
 from sglr_dataplane.fleet.prober import Prober
@@ -178,6 +179,7 @@ class Router:
             )
             group.create_task(self.recipes.load_as_needed())
             group.create_task(prober.run())
+            group.create_task(Listener(self.registry).run())
             group.create_task(Listener(self.registry).run())
 
     async def _keep_fleet(self) -> None:

@@ -92,3 +92,5 @@ class RouterConfig:
     grpc: GrpcConfig | None = None
     """None serves no inference.v1, and loads no gRPC stack for it: 15 MB."""
     drain: DrainSettings = field(default_factory=DrainSettings)
+    zone: str = ""
+    """Where this router is, for backends that prefer workers of its zone; empty: nobody knows."""

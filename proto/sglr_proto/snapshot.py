@@ -60,6 +60,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     id: Annotated[str, Meta(min_length=1, max_length=320)]
     """Pod UID and port, or ``static/`` and the address."""
     host: Annotated[str, Meta(min_length=1, max_length=254)]
+    weight: Annotated[int, Meta(ge=1, le=1000)] = 1
+    """How much of the work it is to have, against the backend's other workers."""
+    priority: Annotated[int, Meta(ge=0, le=15)] = 0
+    """Its tier: used when no worker of a lower number is well and has room."""
     """A DNS name or an IP address, without brackets."""
     port: Annotated[int, Meta(ge=1, le=65535)]
     protocol: Protocol = Protocol.GRPC
@@ -139,7 +143,14 @@ def static_snapshot(backends: Iterable[SGLangBackend], version: int) -> Snapshot
 
 def static_endpoint(listed: StaticEndpoint) -> Endpoint:
     """Return the endpoint that a backend lists itself."""
-    return Endpoint(id=f"static/{listed.address}", host=listed.host, port=listed.port)
+    return Endpoint(
+        id=f"static/{listed.address}",
+        host=listed.host,
+        port=listed.port,
+        weight=listed.weight,
+        priority=listed.priority,
+        zone=listed.zone,
+    )
 
 
 def _listed(backend: SGLangBackend) -> tuple[StaticEndpoint, ...]:

@@ -47,6 +47,31 @@ class StaticEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = 30000
 
+    zone: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            description="Where the worker is, for routing.zonePreference. Default: nowhere named.",
+        ),
+    ] = ""
+    weight: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="How much of the work it is to have, against the other workers: 2 is twice "
+            "as much as 1. Default: 1.",
+        ),
+    ] = 1
+    priority: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=15,
+            description="Its tier: workers of a higher number are used when none of a lower one is "
+            "well and has room. Default: 0.",
+        ),
+    ] = 0
     def __post_init__(self) -> None:
         """Refuse URLs and the like."""
         if not is_host(self.host):

@@ -44,6 +44,15 @@ class BodyField(enum.StrEnum):
     PROMPT_CACHE_KEY = "prompt_cache_key"
 
 
+class ZonePreference(enum.StrEnum):
+    """Whether it matters in which zone a worker is."""
+
+    NONE = "None"
+    """It does not."""
+    PREFER = "Prefer"
+    """Workers of the router's zone are used as long as one of them is well and has room."""
+
+
 class CacheSource(enum.StrEnum):
     """How CacheAware knows what is in a worker's cache."""
 
@@ -207,6 +216,21 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
             "to 10m. Default: 2s: an answer takes ten to a hundred times as long."
         ),
     ] = "2s"
+    warm_up: Annotated[
+        Duration,
+        Meta(
+            description="How long a worker that just became ready, or was started anew, takes to "
+            "get its full share; it begins with a tenth. 0s to 1h. Default: 0s, at once: SGLang "
+            "is warm before it says that it serves. With large caches 30s to 5m."
+        ),
+    ] = "0s"
+    zone_preference: Annotated[
+        ZonePreference,
+        Meta(
+            description="Whether workers in the router's own zone are preferred while they have "
+            "room. Default: None."
+        ),
+    ] = ZonePreference.NONE
     cache_aware: Annotated[
         CacheAware, Meta(description="For policy CacheAware. Default: see there.")
     ] = CacheAware()
@@ -223,6 +247,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     def __post_init__(self) -> None:
         """Refuse ConsistentHash with nothing to go by, and times outside their bounds."""
+        refuse_outside(0, 3600, warmUp=self.warm_up)
         if seconds(self.load_interval):
             refuse_outside(0.1, 600, loadInterval=self.load_interval)
         if self.policy is PolicyName.CONSISTENT_HASH and self.consistent_hash is None:

@@ -270,10 +270,11 @@ def test_what_is_out_of_bounds_is_refused_with_its_path(
         ("spec.tokenizer.dir", "path, huggingFace, fromWorker, chatTemplate, controlTokens"),
         ("spec.workers.sttic", "service, selector, static, inferencePoolRef, ports"),
         ("spec.workers.static.endpoint", "endpoints"),
-        ("spec.workers.static.endpoints[1].prot", "host, port"),
+        ("spec.workers.static.endpoints[1].prot", "host, port, zone, weight, priority"),
         (
             "spec.routing.polcy",
-            "policy, loadInterval, cacheAware, prefixHash, consistentHash, sessionSticky",
+            "policy, loadInterval, warmUp, zonePreference, cacheAware, prefixHash, consistentHash, "
+            "sessionSticky",
         ),
     ],
 )

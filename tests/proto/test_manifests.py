@@ -33,7 +33,7 @@ def test_an_error_names_document_object_and_path() -> None:
     assert str(caught.value) == (
         "Document 2 (line 10), SGLangBackend 'default/llama': "
         "spec.workers.static.endpoints[0].prot is unknown; did you mean port? "
-        "The fields here are host, port."
+        "The fields here are host, port, zone, weight, priority."
     )
     assert caught.value.document == "document 2 (line 10)"
     assert caught.value.owner == "SGLangBackend 'default/llama'"

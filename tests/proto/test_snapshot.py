@@ -165,6 +165,8 @@ def test_bytes_are_the_documented_json() -> None:
                         "protocol": "GRPC",
                         "state": "READY",
                         "incarnation": "",
+                        "weight": 1,
+                        "priority": 0,
                         "zone": "",
                         "pod": "",
                         "bootstrapPort": 0,

@@ -44,8 +44,20 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
             "workers": {
                 "static": {
                     "endpoints": [
-                        {"host": "127.0.0.1", "port": 30000},
-                        {"host": "gpu-1.lab", "port": 30001},
+                        {
+                            "host": "127.0.0.1",
+                            "port": 30000,
+                            "zone": "a",
+                            "weight": 2,
+                            "priority": 1,
+                        },
+                        {
+                            "host": "gpu-1.lab",
+                            "port": 30001,
+                            "zone": "",
+                            "weight": 1,
+                            "priority": 0,
+                        },
                     ]
                 }
             },

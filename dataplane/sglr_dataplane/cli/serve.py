@@ -72,6 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes that share the port, each for one core; limits of backends and keys "
         "are divided among them (%(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--zone", default=os.environ.get("SGLR_ZONE", default.zone), metavar="NAME",
+        help="where this router is, for backends that prefer workers of its zone ($SGLR_ZONE)",
+    )  # fmt: skip
     _add_tls_and_admin_arguments(parser)
     parser.add_argument(
         "--keepalive", type=_pause, default=default.keepalive, metavar="TIME",
@@ -185,6 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
         grpc=_grpc(arguments),
         cors_origins=tuple(arguments.cors_origin),
         keepalive=arguments.keepalive,
+        zone=arguments.zone,
         drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )
     if config.grpc is not None and arguments.processes > 1:

@@ -22,6 +22,7 @@ from sglr_dataplane.fleet.settings import Settings, settings_of
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.snapshot import Endpoint
 
+from sglr_proto.spec_routing import ZonePreference
 if TYPE_CHECKING:
     from sglr_dataplane.engine import Engine, EngineFacts
     from sglr_dataplane.fleet.policies import Policy
@@ -64,6 +65,7 @@ class Registry:
         chance: Callable[[], float] = random.random,
         processes: int = 1,
     ) -> None:
+        zone: str = "",
         """Start empty.
 
         Args:
@@ -72,11 +74,13 @@ class Registry:
             chance: A number in ``[0, 1)``, for policies.
             processes: How many share what a worker runs at once, this one included.
         """
+            zone: Where this router is; ``""`` when nobody knows.
         self._engine_for = engine_for
         self._chance = chance
         self._clock = clock
         self._processes = processes
         self._pools: dict[str, Pool] = {}
+        self._zone = zone
         self._routes = NO_ROUTES
         self._leaving: set[Worker] = set()
         self._order: tuple[Epoch, int] | None = None
@@ -177,10 +181,10 @@ class Registry:
         """Return how many jobs more the workers on offer take; None when there is nobody."""
         pool = self._pools.get(backend_key)
         offer = self.offer(backend_key)
+            zone=self._zone if spec.routing.zone_preference is ZonePreference.PREFER else "",
         if pool is None or (not offer.candidates and not offer.is_full):
             return None
-        limit = pool.backend.spec.admission.max_inflight_per_endpoint
-        return sum(worker.room(limit) for worker in offer.candidates)
+        return offer.room
 
     def count(self, backend_key: str) -> Counts:
         """Return how many workers *backend_key* has; zeroes when it is gone."""
@@ -288,6 +292,7 @@ class Registry:
     def _policy(self, known: Pool | None, backend: SGLangBackend) -> Policy:
         """Return the policy of before when the spec still asks for it, else a new one."""
         wanted = backend.spec.routing
+            worker.warm_up = settings.warm_up
         if known is not None and known.backend.spec.routing == wanted:
             return known.policy
         return new_policy(wanted, clock=self._clock, chance=self._chance)
@@ -301,7 +306,12 @@ class Registry:
             return worker
         engine = self._engine_for(endpoint, backend)
         return Worker(
-            backend.key, endpoint, engine, model_names=names, processes=self._processes
+            backend.key,
+            endpoint,
+            engine,
+            model_names=names,
+            processes=self._processes,
+            clock=self._clock,
         )
 
 

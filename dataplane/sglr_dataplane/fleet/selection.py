@@ -9,7 +9,10 @@ The best group with anybody in it is offered, and nobody of a worse one:
 4. as the last resort, if the backend allows it: left alone by its breaker;
 5. then: failing its probes.
 
-In no group: a worker whose connection was lost, until it has said again what it serves.
+Of a group, those of the lowest tier, and of those the ones in the router's zone if that matters.
+Who is full is in no group: so a tier or a zone without room spills over to the next.
+
+In no group either: a worker whose connection was lost, until it has said again what it serves.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ class Offer:
     candidates: tuple[Worker, ...] = ()
     is_full: bool = False
     """True when there is nobody only because those who could have as many jobs as they take."""
+    room: int = 0
+    """How many jobs more are taken, by these and by those that they would spill over to."""
 
 
 def offer(
@@ -59,6 +64,7 @@ def offer(
     now: float,
     *,
     limit: int | None = None,
+    zone: str = "",
     without: Collection[str] = (),
 ) -> Offer:
     """Return those of *workers* that may take a job at *now*.
@@ -68,6 +74,7 @@ def offer(
         wanted: How many may be left alone, and what is done when all are.
         now: Seconds of the breakers' clock.
         limit: Jobs that one worker is given; None: as many as it says it runs.
+        zone: Whose workers are preferred; ``""``: nobody's.
         without: Ids to leave out.
     """
     ejected = ejections(workers, wanted.max_ejection_percent, now)
@@ -83,10 +90,22 @@ def offer(
             is_full = True
     # Nobody is sent to a bad worker because the good ones are busy.
     allowed = wanted.last_resort is LastResort.FAIL_OPEN and not is_full
-    best: tuple[Worker, ...] = ()
-    for group in groups if allowed else groups[:_LAST_RESORT]:
-        best = best or tuple(group)
-    return Offer(best, is_full and not best)
+    usual = groups[:_LAST_RESORT]
+    best = next((group for group in (groups if allowed else usual) if group), groups[0])
+    room = sum(worker.room(limit) for group in usual for worker in group)
+    return Offer(
+        _preferred(best, zone),
+        is_full and not best,
+        room or sum(worker.room(limit) for worker in best),
+    )
+
+
+def _preferred(group: Collection[Worker], zone: str) -> tuple[Worker, ...]:
+    """Return those of *group* in its lowest tier, and in *zone* as far as anybody is there."""
+    lowest = min((worker.endpoint.priority for worker in group), default=0)
+    tier = tuple(worker for worker in group if worker.endpoint.priority == lowest)
+    near = tuple(worker for worker in tier if worker.endpoint.zone == zone) if zone else ()
+    return near or tier
 
 
 def having(adapter: str, workers: Collection[Worker]) -> Collection[Worker]:

@@ -24,6 +24,8 @@ class Settings:
     rates: Rates
     retry: RetrySettings
     schedule: Schedule
+    warm_up: float
+    """Seconds over which a new worker gets its full share."""
 
 
 def settings_of(spec: Spec) -> Settings:
@@ -35,6 +37,7 @@ def settings_of(spec: Spec) -> Settings:
         rates=_rates(spec),
         retry=_retry(spec),
         schedule=_schedule(spec),
+        warm_up=seconds(spec.routing.warm_up),
     )
 
 

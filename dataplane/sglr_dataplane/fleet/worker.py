@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,9 @@ BUSY: Final = 1.0
 """Seconds that a worker whose queue was full is avoided, where another can be had: a decode step
 frees a place every few tens of milliseconds."""
 
+
+_COLD: Final = 0.1
+"""Share of its weight that a worker begins with: enough to warm it up."""
 
 _UNLIMITED: Final = 1_000_000
 """Room of a worker of which no limit is known."""
@@ -53,6 +57,7 @@ class Worker:
         *,
         model_names: frozenset[str],
         processes: int = 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start pending.
 
@@ -62,6 +67,7 @@ class Worker:
             engine: Its client; the worker's last stream must have ended before it is closed.
             model_names: What it may call the model it serves.
             processes: How many share what it runs at once, this one included.
+            clock: Seconds that only go up; the dispatcher's.
         """
         self.backend_key = backend_key
         self.endpoint = endpoint
@@ -69,6 +75,10 @@ class Worker:
         engine.on_lost = self.was_lost
         self.model_names = model_names
         self._processes = processes
+        self._clock = clock
+        self.warm_up = 0.0
+        """Seconds over which it gets its full share after it became ready; 0: at once."""
+        self._ready_at: float | None = None
         self.state = WorkerState.PENDING
         self.in_flight = 0
         self._foreign = 0
@@ -138,6 +148,15 @@ class Worker:
     def load(self) -> int:
         """How many jobs it is busy with: ours, and by its last word what others sent."""
         return self.in_flight + self._foreign
+
+    @property
+    def weight(self) -> float:
+        """How much of the work it is to have: its endpoint's weight, less while it warms up."""
+        weight = float(self.endpoint.weight)
+        if not self.warm_up or self._ready_at is None:
+            return weight
+        age = self._clock() - self._ready_at
+        return weight * min(max(age / self.warm_up, _COLD), 1.0)
 
     def tells_load(self, jobs: int | None) -> None:
         """Take over that it says to have *jobs* in all; None: it no longer says."""
@@ -257,11 +276,15 @@ class Worker:
     def became_ready(self, facts: EngineFacts) -> None:
         """Give it jobs from now on; *facts* are what it said just now."""
         self.facts = facts
+        was_lost = self._is_lost
         self.suspect = self.is_unreachable = self._is_lost = False
         self.may_still_serve = True
         if self.state is not WorkerState.LEAVING:
             self.problem = None
             was_ready = self.is_ready
+            if not was_ready or was_lost:
+                # Another process may be there, and then its cache is empty.
+                self._ready_at = self._clock()
             self.state = WorkerState.READY
             if not was_ready:
                 self.on_ready()

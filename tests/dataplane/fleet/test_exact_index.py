@@ -27,6 +27,7 @@ class A:
     id: str
     in_flight: int = 0
     load: int = 0
+    weight: float = 1.0
 
 
 def an_index(size: int = 4, most: int = 10_000) -> ExactIndex:

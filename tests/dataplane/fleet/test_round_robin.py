@@ -20,6 +20,7 @@ class Someone:
     id: str
     in_flight: int = 0
     load: int = 0
+    weight: float = 1.0
 
 
 def someones(ids: str) -> list[Someone]:

@@ -28,6 +28,11 @@ class Candidate(Protocol):
         """The jobs that it is busy with, those that others sent included as far as it tells."""
         ...
 
+    @property
+    def weight(self) -> float:
+        """How much of the work it is to have, against the others; above 0."""
+        ...
+
 
 C = TypeVar("C", bound=Candidate)
 

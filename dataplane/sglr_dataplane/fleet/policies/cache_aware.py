@@ -93,11 +93,13 @@ class CacheAware:
         return depths
 
     def _cheapest(self, candidates: Sequence[C], depths: dict[str, int], key: int) -> C:
-        least = min(candidate.load for candidate in candidates) + self._slack
+        # A worker of half the weight counts as twice as busy.
+        heaviest = max(candidate.weight for candidate in candidates)
+        loads = [candidate.load * heaviest / candidate.weight for candidate in candidates]
+        least = min(loads) + self._slack
         costs = [
-            self._load_tokens * max(candidate.load - least, 0)
-            - self._block_tokens * depths[candidate.id]
-            for candidate in candidates
+            self._load_tokens * max(load - least, 0) - self._block_tokens * depths[candidate.id]
+            for candidate, load in zip(candidates, loads, strict=True)
         ]
         lowest = min(costs)
         pairs = zip(candidates, costs, strict=True)

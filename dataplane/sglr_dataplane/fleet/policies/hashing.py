@@ -7,6 +7,7 @@ worker leaves, only its own keys move; when one comes, only the keys that it tak
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -33,21 +34,38 @@ def score(key: int, id: str) -> int:
 
 
 def best(key: int, candidates: Sequence[C]) -> C:
-    """Return the candidate that *key* belongs to."""
-    return max(candidates, key=lambda candidate: score(key, candidate.id))
+    """Return the candidate that *key* belongs to; each has keys by its weight."""
+    if weigh_alike(candidates):
+        return max(candidates, key=lambda candidate: score(key, candidate.id))
+    # Thaler, Ravishankar; weights by Schindelhauer, Schomaker: the logarithm of a uniform number
+    # over the weight has each candidate win by its share.
+    return max(
+        candidates,
+        key=lambda each: -each.weight / math.log((score(key, each.id) + 0.5) / 2.0**64),
+    )
+
+
+def weigh_alike(candidates: Sequence[C]) -> bool:
+    """Return whether all *candidates* are to have equally much."""
+    first = candidates[0].weight
+    return all(candidate.weight == first for candidate in candidates)
 
 
 def best_with_room(key: int, candidates: Sequence[C], factor_percent: int) -> C:
     """Return the candidate that *key* belongs to among those that are not overloaded.
 
-    No worker has more than *factor_percent* of the mean of jobs, this one included (Mirrokni,
+    No worker has more than *factor_percent* of its share of the jobs, this one included (Mirrokni,
     Thorup, Zadimoghaddam: consistent hashing with bounded loads). What does not fit goes to the
     next in the key's own order, so that routers agree on that, too.
     """
     jobs = sum(candidate.in_flight for candidate in candidates) + 1
-    # Rounded up, so that somebody always has room.
-    most = -(-jobs * factor_percent // (100 * len(candidates)))
-    with_room = [candidate for candidate in candidates if candidate.in_flight < most]
+    whole = sum(candidate.weight for candidate in candidates)
+    with_room = [
+        candidate
+        for candidate in candidates
+        # Rounded up, so that somebody always has room.
+        if candidate.in_flight < math.ceil(jobs * factor_percent * candidate.weight / (100 * whole))
+    ]
     return best(key, with_room or candidates)
 
 

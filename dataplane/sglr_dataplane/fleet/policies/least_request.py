@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sglr_dataplane.fleet.policies.hashing import weigh_alike
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -19,8 +21,8 @@ class Random:
         self._chance = chance
 
     def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # takes any job
-        """Return a random candidate."""
-        return candidates[int(self._chance() * len(candidates))]
+        """Return a random candidate, each as often as it weighs."""
+        return candidates[_drawn(candidates, self._chance())]
 
 
 class LeastRequest:
@@ -35,10 +37,22 @@ class LeastRequest:
         self._chance = chance
 
     def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # takes any job
-        """Return the less busy of two candidates that differ."""
-        count = len(candidates)
-        if count == 1:
+        """Return the less busy of two candidates that differ, for what each weighs."""
+        if len(candidates) == 1:
             return candidates[0]
-        one = int(self._chance() * count)
-        other = (one + 1 + int(self._chance() * (count - 1))) % count
-        return min(candidates[one], candidates[other], key=lambda each: each.load)
+        one = _drawn(candidates, self._chance())
+        others = [*candidates[one + 1 :], *candidates[:one]]
+        other = others[_drawn(others, self._chance())]
+        return min(candidates[one], other, key=lambda each: (each.load + 1) / each.weight)
+
+
+def _drawn(candidates: Sequence[C], chance: float) -> int:
+    """Return the place of the candidate that *chance* in ``[0, 1)`` falls on, by their weights."""
+    if weigh_alike(candidates):
+        return int(chance * len(candidates))
+    left = chance * sum(candidate.weight for candidate in candidates)
+    for place, candidate in enumerate(candidates):
+        left -= candidate.weight
+        if left < 0:
+            return place
+    return len(candidates) - 1
