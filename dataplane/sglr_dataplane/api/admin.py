@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sglr_dataplane.api.http_protocol import BoundedProtocol
 from sglr_dataplane.api.server import address_of, listen
 from sglr_dataplane.fleet.across import backends_together
 from sglr_dataplane.fleet.observe import describe
@@ -116,7 +117,15 @@ async def serving_admin(
     if listener is None:
         listener = listen(config.host, config.port, "--admin-port")
     server = _Quiet(
-        uvicorn.Config(admin.app, loop="none", ws="none", log_config=None, access_log=False)
+        uvicorn.Config(
+            admin.app,
+            loop="none",
+            http=BoundedProtocol,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+        )
     )
     task = asyncio.create_task(server.serve(sockets=[listener]))
     logger.info("admin listening", extra={"address": address_of(listener)})

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.faults import fault_reply
-from sglr_dataplane.errors import InvalidKeyError
+from sglr_dataplane.errors import InvalidKeyError, TooManyRequestsError
 from sglr_dataplane.fleet.caller import Caller
 from sglr_dataplane.fleet.fair_queue import Priority
+from sglr_dataplane.fleet.in_flight import InFlight
 from sglr_dataplane.fleet.rates import UNLIMITED
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Authentication:
         A key of *keys* is good for every backend; one of *backend_keys* for those that have it.
         """
         self._app = app
+        self._in_flight = InFlight()
         self._backend_keys = backend_keys
         self._keys = keys
         self._meter = meter
@@ -81,7 +83,16 @@ class Authentication:
                 ]
             await send(message)
 
-        await self._app(scope, receive, metered)
+        try:
+            self._in_flight.enter(key.name, key.max_inflight)
+        except TooManyRequestsError as failure:
+            scope["state"]["failure"] = failure.code
+            await fault_reply(failure, scope["path"])(scope, receive, metered)
+            return
+        try:
+            await self._app(scope, receive, metered)
+        finally:
+            self._in_flight.leave(key.name)
 
 
 def caller_of(scope: Scope, body: bytes) -> Caller:

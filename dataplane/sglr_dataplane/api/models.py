@@ -49,17 +49,20 @@ class Models:
 
     def _cards(self, request: Request) -> dict[str, dict[str, Any]]:
         """Return a card for each name; of several backends the first is described."""
-        may_use = caller_of(request.scope, b"").may_use
+        caller = caller_of(request.scope, b"")
         cards: dict[str, dict[str, Any]] = {}
         for key in self._registry.counts():
-            model = self._registry.backend(key).spec.model
+            backend = self._registry.backend(key)
+            if not caller.may_enter(backend):
+                continue
+            model = backend.spec.model
             limit = self._registry.max_total_tokens(key)
             extras = {"max_model_len": limit, **self._formats(key)}
             for name in model.names:
                 self._add(cards, name, {"root": model.name, "parent": None, **extras})
             for name in adapter_names(model, self._registry.adapters(key)):
                 self._add(cards, name, {"root": name, "parent": model.name, **extras})
-        return {name: card for name, card in cards.items() if may_use(name)}
+        return {name: card for name, card in cards.items() if caller.may_use(name)}
 
     def _add(self, cards: dict[str, dict[str, Any]], name: str, extras: dict[str, Any]) -> None:
         if name not in cards:

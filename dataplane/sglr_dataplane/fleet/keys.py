@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from sglr_dataplane.fleet.fair_queue import Priority
 from sglr_dataplane.fleet.rates import Rates
-from sglr_dataplane.fleet.shares import share_of_rates
+from sglr_dataplane.fleet.shares import share, share_of_rates
 from sglr_proto.documents import read_documents
 from sglr_proto.errors import ManifestError
 
@@ -30,10 +30,11 @@ class KeysFileError(Exception):
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[\w.:@/-]+$")]
-    key: str | None = None
+    key: Annotated[str, Meta(min_length=1)] | None = None
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")] | None = None
     models: tuple[str, ...] | None = None
     priority: Literal["low", "normal", "high"] = "normal"
+    max_inflight: Limit | None = None
     requests_per_minute: Limit | None = None
     input_tokens_per_minute: Limit | None = None
     output_tokens_per_minute: Limit | None = None
@@ -54,6 +55,8 @@ class Key:
     priority: Priority
     """The highest that its requests may ask for."""
     rates: Rates
+    max_inflight: int | None = None
+    """Requests that its caller may have under way at once; None: any number."""
 
     def __repr__(self) -> str:
         return f"<Key of {self.name!r}>"
@@ -65,7 +68,7 @@ class Keys:
     def __init__(self, path: str | None, processes: int = 1) -> None:
         """Remember *path*; None: no key is needed.
 
-        The rates of a key are divided among *processes*.
+        The limits of a key are divided among *processes*.
         """
         self._processes = processes
         self._path = Path(path) if path is not None else None
@@ -107,9 +110,7 @@ class Keys:
             raise KeysFileError(f"The keys' file {str(self._path)!r} cannot be read.") from error
         self._stamp = (stamp.st_mtime_ns, stamp.st_size, stamp.st_ino)
         keys = _read(text, str(self._path))
-        self._keys = tuple(
-            replace(key, rates=share_of_rates(key.rates, self._processes)) for key in keys
-        )
+        self._keys = tuple(_share_of(key, self._processes) for key in keys)
 
     async def follow(self, interval: float) -> None:
         """Read the file again whenever it changes, for ever; a broken one changes nothing."""
@@ -144,7 +145,24 @@ def _read(text: str, path: str) -> tuple[Key, ...]:
         raise KeysFileError(f"The keys' file {path!r} is not usable: {why}.") from None
     if len(documents) > 1:
         raise KeysFileError(f"The keys' file {path!r} is not usable: it holds several documents.")
-    return tuple(_key(entry, path) for entry in document.keys)
+    keys = tuple(_key(entry, path) for entry in document.keys)
+    owners: dict[bytes, str] = {}
+    for key in keys:
+        first = owners.setdefault(key.digest, key.name)
+        if first != key.name:
+            raise KeysFileError(
+                f"The keys' file {path!r} is not usable: {first!r} and {key.name!r} have one key."
+            )
+    return keys
+
+
+def _share_of(key: Key, processes: int) -> Key:
+    """Return *key* with what one of *processes* has of its limits."""
+    return replace(
+        key,
+        rates=share_of_rates(key.rates, processes),
+        max_inflight=share(key.max_inflight, processes),
+    )
 
 
 def _key(entry: _Entry, path: str) -> Key:
@@ -163,4 +181,5 @@ def _key(entry: _Entry, path: str) -> Key:
             entry.input_tokens_per_minute,
             entry.output_tokens_per_minute,
         ),
+        max_inflight=entry.max_inflight,
     )

@@ -40,7 +40,7 @@ class Signpost:
             NoAvailableWorkersError: Every backend of that name wants no requests like this one.
         """
         name = model if model is not None else self._only_model()
-        ways = [way for way in self._registry.routes.ways(name) if self._is_listed(way)]
+        ways = [way for way in self._registry.routes.ways(name) if self._exists(way, caller)]
         if not ways or not caller.may_use(name):
             # One sentence for both: nobody learns what others may use.
             raise UnknownModelError(
@@ -66,8 +66,10 @@ class Signpost:
             )
         return name
 
-    def _is_listed(self, way: Way) -> bool:
-        """Return whether *way* can exist: an adapter does as long as a worker lists it."""
+    def _exists(self, way: Way, caller: Caller) -> bool:
+        """Return whether there is *way* for *caller*: its adapter is listed, its backend open."""
+        if not caller.may_enter(self._registry.backend(way.backend_key)):
+            return False
         return not way.adapter or way.adapter in self._registry.adapters(way.backend_key)
 
     def _state(self, way: Way) -> WayState:

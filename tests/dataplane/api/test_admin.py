@@ -58,6 +58,22 @@ async def test_the_admin_port_shows_every_worker_as_it_is() -> None:
     assert ill["problem"] == "The worker cannot be reached."
 
 
+async def test_the_admin_port_is_as_hard_as_the_main_one() -> None:
+    """No offer to upgrade confuses it, heads have a limit, and it does not say what it runs on."""
+    drain = Drain(DrainSettings())
+    async with (
+        serving_admin(AdminConfig(port=0), a_fleet(), drain, clock=lambda: 100.0) as address,
+        httpx2.AsyncClient(base_url=f"http://{address}") as http,
+    ):
+        offered = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}
+        upgraded = await http.get("/debug/workers", headers=offered)
+        large = await http.get("/debug/workers", headers={"x-large": "x" * 70_000})
+
+    assert upgraded.status_code == 200
+    assert "server" not in upgraded.headers
+    assert large.status_code == 431
+
+
 async def test_beyond_loopback_a_token_is_needed(tmp_path: Path) -> None:
     """Without one the router does not start; with one nobody is answered without it."""
     token = tmp_path / "token"

@@ -178,6 +178,9 @@ def test_keys_are_found_by_hash_or_by_themselves_and_never_shown(tmp_path: Path)
         ("[" * 5000, "not usable"),
         (f"keys: [{{name: a, key: {SECRET}, key: {SECRET}}}]", "it is no YAML"),
         ("keys: []\n---\nkeys: []", "several documents"),
+        ("keys: [{name: a, key: ''}]", "length >= 1"),
+        (f"keys: [{{name: a, key: {SECRET}, maxInflight: 0}}]", ">= 1"),
+        (f"keys: [{{name: a, key: {SECRET}}}, {{name: b, key: {SECRET}}}]", "'a' and 'b' have one"),
     ],
 )
 def test_a42_a_wrong_file_is_told_without_its_keys(tmp_path: Path, text: str, problem: str) -> None:
