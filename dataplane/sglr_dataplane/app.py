@@ -39,7 +39,6 @@ from sglr_dataplane.fleet.credentials import CredentialFiles, credentials_of
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.keys import Keys
 from sglr_dataplane.fleet.listener import Listener
-from sglr_dataplane.fleet.listener import Listener
 from sglr_dataplane.fleet.manifest_file import ManifestFile
 from sglr_dataplane.fleet.observe import FleetCollector, describe
 from sglr_dataplane.fleet.prober import Prober
@@ -106,7 +105,9 @@ class Router:
         self._siblings = inherited.siblings if inherited is not None else None
         self._processes = self._siblings.count if self._siblings is not None else 1
         self.metrics = RouterMetrics(self._siblings.folder if self._siblings is not None else None)
-        self.registry = Registry(self._engine, processes=self._processes)
+        self.registry = Registry(
+            self._engine, processes=self._processes, zone=config.zone
+        )
         self._gauges = FleetCollector(self.registry)
         self.metrics.exposed.register(
             self._gauges
@@ -179,7 +180,6 @@ class Router:
             )
             group.create_task(self.recipes.load_as_needed())
             group.create_task(prober.run())
-            group.create_task(Listener(self.registry).run())
             group.create_task(Listener(self.registry).run())
 
     async def _keep_fleet(self) -> None:
