@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from sglr_dataplane.api.follow import Gathering
 from sglr_dataplane.job import Chunk, Extras, TokenLogprob, Usage
 from sglr_dataplane.output.collect import Message, collect
 from sglr_dataplane.output.deltas import Reasoning
@@ -13,8 +14,10 @@ from sglr_dataplane.output.deltas import Reasoning
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
+    from sglr_dataplane.api.follow import Batches
     from sglr_dataplane.api.schema.common import Thoughts
     from sglr_dataplane.output.deltas import Delta
+    from sglr_dataplane.output.passage import Passage
     from sglr_dataplane.output.pipeline import Pipeline
 
 
@@ -73,6 +76,31 @@ class Choice:
     def finished(self) -> bool:
         """Whether its finish was told."""
         return self._pipeline.finished
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end it."""
+        return self._ends
+
+    @property
+    def reads_singly(self) -> bool:
+        """Whether tokens are read one by one."""
+        return self._one_by_one
+
+    def passage(self) -> Passage | None:
+        """Return how ordinary tokens may pass without being read, until the next that is read.
+
+        Each of them would become one news, with one delta and nothing else; then :meth:`passed`
+        must hear of it. None when none may pass.
+        """
+        if self._held is not None or self._ids or self._thought or self._thoughts != "streamed":
+            return None
+        return self._pipeline.passage()
+
+    def passed(self, usage: Usage) -> None:
+        """Note that tokens passed as :meth:`passage` allowed; *usage* is what they came to."""
+        self.usage = usage
+        self._pipeline.passed()
 
     def read(self, chunk: Chunk) -> list[News]:
         """Return what *chunk* tells the client; nothing yet, perhaps, and singly once a token."""
@@ -147,6 +175,32 @@ class Answer:
         """By choice, what it has cost so far."""
         return [choice.usage for choice in self._choices]
 
+    @property
+    def only(self) -> Choice | None:
+        """The choice, where there is but one."""
+        return self._choices[0] if len(self._choices) == 1 else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice has finished."""
+        return not self._open
+
+    def read(self, chunks: Sequence[Chunk]) -> list[News]:
+        """Return what *chunks* tell, behind what nobody has asked for yet."""
+        told = list(self._told)
+        self._told.clear()
+        for chunk in chunks:
+            told += self._read(chunk)
+        return told
+
+    def _read(self, chunk: Chunk) -> list[News]:
+        choice = self._choices[chunk.index]
+        if choice.finished:
+            return []
+        news = choice.read(chunk)
+        self._open -= choice.finished
+        return news
+
     def __aiter__(self) -> Self:
         return self
 
@@ -158,12 +212,7 @@ class Answer:
             StopAsyncIteration: Every choice has finished.
         """
         while not self._told and self._open:
-            chunk = await anext(self._chunks)
-            choice = self._choices[chunk.index]
-            if choice.finished:
-                continue
-            self._told += choice.read(chunk)
-            self._open -= choice.finished
+            self._told += self._read(await anext(self._chunks))
         if self._told:
             return self._told.popleft()
         raise StopAsyncIteration
@@ -182,11 +231,22 @@ class WholeChoice:
     prompt_logprobs: tuple[TokenLogprob, ...]
 
 
-async def whole(answer: Answer) -> list[WholeChoice]:
-    """Return every choice of *answer*, complete, in order; raises what the answer raises."""
+async def whole(answer: Answer, batches: Batches | None = None) -> list[WholeChoice]:
+    """Return every choice of *answer*, complete, in order; raises what the answer raises.
+
+    Args:
+        answer: The answer.
+        batches: Its chunks, where they come by batches.
+    """
     told: list[list[News]] = [[] for _ in answer.usages]
-    async for news in answer:
-        told[news.index].append(news)
+    if batches is None:
+        async for news in answer:
+            told[news.index].append(news)
+    else:
+        gathering = Gathering(batches, answer)
+        await gathering.run()
+        for news in gathering.news:
+            told[news.index].append(news)
     return [_whole_choice(news) for news in told]
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.api.schema import ChatRequest, CompletionRequest
     from sglr_dataplane.errors import RouterError
     from sglr_dataplane.job import Usage
+    from sglr_dataplane.output.deltas import Reasoning, Text
     from sglr_dataplane.recipe import PromptIds, Recipe
 
     Asked = ChatRequest | CompletionRequest
@@ -25,6 +26,14 @@ class Reply(Protocol):
 
     def news(self, news: News, /) -> bytes:
         """Return the frames that tell *news*."""
+        ...
+
+    def around(self, kind: type[Text | Reasoning], /) -> tuple[bytes, bytes] | None:
+        """Return what stands around the text in the frame of one such delta of the only choice.
+
+        With the text between, as JSON escapes it, that is what :meth:`news` returns for it. None
+        where a frame tells more than the text, such as counters.
+        """
         ...
 
     def end(self, usages: Sequence[Usage], /) -> bytes:

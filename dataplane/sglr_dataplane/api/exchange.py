@@ -12,6 +12,7 @@ import orjson
 
 from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.faults import UNEXPECTED, ClientGoneError
+from sglr_dataplane.api.outlet import outlet_of
 from sglr_dataplane.errors import (
     BodyTimeoutError,
     InvalidRequestError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive, Scope, Send
 
+    from sglr_dataplane.api.outlet import Outlet
     from sglr_dataplane.fleet.caller import Caller
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,6 @@ _BODY_SECONDS: Final = 60.0
 KEEPALIVE: Final = b": keep-alive\n\n"
 _UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii"})
 """Names of it and of its part; RFC 8259 knows no other, but clients and proxies declare them."""
-_JSON: Final = [(b"content-type", b"application/json")]
 _SSE: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     # Proxies that buffer or compress would hold tokens back.
@@ -63,6 +64,24 @@ class Exchange:
         """That of when a stream's first content was sent; None before, and without a stream."""
         self._streams = False
         self._spoke_at = 0.0
+        self._now = asyncio.get_running_loop().time
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The request's headers, names in lower case; keys were taken off."""
+        found: list[tuple[bytes, bytes]] = self._scope["headers"]
+        return found
+
+    @property
+    def request_id(self) -> str:
+        """What client, router and logs call the request."""
+        found: str = self._scope["state"]["request_id"]
+        return found
+
+    @property
+    def streams(self) -> bool:
+        """Whether a stream of events has begun."""
+        return self._streams
 
     @property
     def caller(self) -> Caller:
@@ -199,22 +218,32 @@ class Exchange:
 
     async def answer(self, content: object) -> None:
         """Answer 200 with *content* as JSON."""
-        body = orjson.dumps(content)
-        length = (b"content-length", str(len(body)).encode())
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [*_JSON, length, *self._headers],
-            }
-        )
+        await self.answer_as_it_is(orjson.dumps(content))
+
+    async def answer_as_it_is(self, body: bytes, media_type: str = "application/json") -> None:
+        """Answer 200 with *body*, whatever is in it."""
+        headers = [
+            (b"content-type", media_type.encode("latin-1")),
+            (b"content-length", str(len(body)).encode()),
+            *self._headers,
+        ]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
     async def send_events(self, frames: bytes) -> None:
         """Send *frames* at once, after the headers of a stream; waits while nobody reads."""
-        self._spoke_at = asyncio.get_running_loop().time()
+        self._spoke_at = self._now()
         await self._begin_events()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+
+    @property
+    def outlet(self) -> Outlet | None:
+        """The way past ASGI for events after the first; None where there is none."""
+        return outlet_of(self._scope)
+
+    def spoke(self) -> None:
+        """Note that events were sent by the outlet."""
+        self._spoke_at = self._now()
 
     async def end_events(self, frames: bytes) -> None:
         """Send the last *frames* and end the answer."""

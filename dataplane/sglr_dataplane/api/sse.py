@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from sglr_dataplane.output.deltas import Delta
 
 DONE: Final = b"data: [DONE]\n\n"
+_MARK: Final = "\0"
+"""Stands for a text; whatever follows a text in a frame is without it."""
+_WRITTEN_MARK: Final = orjson.dumps(_MARK)[1:-1]
 
 
 class ChatFrames:
@@ -82,6 +85,15 @@ class ChatFrames:
             self._frame(news.index, *_said(delta), later if at else first)
             for at, delta in enumerate(news.deltas)
         )
+
+    def around(self, kind: type[Text | Reasoning]) -> tuple[bytes, bytes] | None:
+        """Return what stands around the text of a delta of choice 0; None if it is not all."""
+        if self._usage.always or self._logprobs is not None:
+            return None
+        before, _, after = self._frame(0, *_said(kind(_MARK)), b"}]" + self._tail).rpartition(
+            _WRITTEN_MARK
+        )
+        return before, after
 
     def end(self, usages: Sequence[Usage]) -> bytes:
         """Return what ends a complete stream: usage where it was asked for, then ``[DONE]``."""

@@ -13,6 +13,7 @@ from sglr_dataplane.job import Chunk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sglr_dataplane.api.follow import Batches
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.job import Job
 
@@ -26,6 +27,11 @@ class Chunks(Protocol):
 
     async def __anext__(self) -> Chunk:
         """Return the next chunk; raises RouterError when a worker failed."""
+        ...
+
+    @property
+    def batches(self) -> Batches | None:
+        """What is still to come, by batches; None where it has to be iterated."""
         ...
 
     async def aclose(self) -> None:
@@ -99,6 +105,11 @@ class Together:
                 return news
             self._running -= 1
         raise StopAsyncIteration
+
+    @property
+    def batches(self) -> None:
+        """None: each job has a task of its own."""
+        return
 
     async def aclose(self) -> None:
         """Cancel every job that still runs."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from sglr_dataplane.errors import TruncatedStreamError, WorkerError
-from sglr_dataplane.job import Chunk, Extras, Finish, Job, Usage
+from sglr_dataplane.job import Chunk, Extras, Finish, Job, Run, Usage
 
 # sglang's finish reasons. "abort" means that the engine gave the generation up: no finish.
 _FINISHES: Final[dict[str, Literal["stop", "length"]]] = {
@@ -66,13 +66,24 @@ class Answers:
         choice = self._choice(index)
         received = choice.received
         new = choice.new_of_chunk(token_ids, usage.completion_tokens)
-        choice.advance(new, usage)
+        choice.advance(len(new), usage)
         if not new:
             return None
         if self._has_logprobs:
             told = _of_new(extras, len(new), again=received > 0)
             return Chunk(new, usage, index, None, told)
         return Chunk(new, usage, index)
+
+    @property
+    def counted(self) -> int | None:
+        """How many ids of the only choice came, if its next ones may come as a run; None if not."""
+        if len(self._choices) > 1 or self._has_logprobs or not self._open:
+            return None
+        return self._choices[0].received
+
+    def run(self, run: Run) -> None:
+        """Note that *run* came, counted on from :attr:`counted`."""
+        self._choices[0].advance(len(run.token_ids), run.usage)
 
     def complete(
         self,
@@ -108,7 +119,7 @@ class Answers:
             usage = choice.usage
         received = choice.received
         new = choice.new_of_complete(output_ids, usage.completion_tokens, whole=not self._stream)
-        choice.advance(new, usage)
+        choice.advance(len(new), usage)
         choice.finished = True
         self._open -= 1
         if self._has_logprobs:
@@ -172,8 +183,8 @@ class _Choice:
         # Whatever the ids repeat, they end where the choice ends.
         return output_ids[len(output_ids) - missing :]
 
-    def advance(self, new: tuple[int, ...], usage: Usage) -> None:
-        self.received += len(new)
+    def advance(self, count: int, usage: Usage) -> None:
+        self.received += count
         self.usage = usage
 
     def _contradiction(self, length: int, counter: int) -> WorkerError:

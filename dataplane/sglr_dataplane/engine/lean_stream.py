@@ -14,8 +14,10 @@ from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.engine.channel import Channel
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.h2.call import Call
+from sglr_dataplane.engine.h2.splitter import PREFIX
 from sglr_dataplane.engine.h2.status import CallError
 from sglr_dataplane.engine.messages import take
+from sglr_dataplane.engine.runs import RunReader
 from sglr_dataplane.engine.statuses import UNAVAILABLE, error_from_status, name_of
 from sglr_dataplane.engine.wire import ChunkReader, write_job
 from sglr_dataplane.errors import (
@@ -24,7 +26,7 @@ from sglr_dataplane.errors import (
     WorkerError,
     WorkerUnavailableError,
 )
-from sglr_dataplane.job import Chunk, Job
+from sglr_dataplane.job import Chunk, Job, Run
 from sglr_proto.sglang import scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -35,10 +37,10 @@ GENERATE: Final = "/sglang.grpc.scheduler.SglangScheduler/Generate"
 class LeanStream:
     """The chunks of one job.
 
-    Use it one way or the other. *One by one*: ``async for`` under ``aclosing``. *By batches*, with
-    no task wake-up a token: :meth:`start` with a callback, which calls :meth:`drain` and looks at
-    :attr:`is_over` and :attr:`failure`; a callback that does not drain stops the worker, once
-    the stream's window is full, until :meth:`drain` is called again.
+    *One by one*: ``async for`` under ``aclosing``. *By batches*, with no task wake-up a token:
+    :meth:`start` with a callback, or :meth:`follow` from any chunk on; the callback calls
+    :meth:`drain` and looks at :attr:`is_over` and :attr:`failure`. One that does not drain stops
+    the worker, once the stream's window is full, until :meth:`drain` is called again.
     """
 
     def __init__(self, channel: Channel, job: Job, deadlines: Deadlines) -> None:
@@ -48,9 +50,13 @@ class LeanStream:
         self._deadlines = deadlines
         self._answers = Answers(job)
         self._reader = ChunkReader(job.id)
+        self._runs = RunReader(self._reader)
+        self._unread = b""
+        """Messages behind the first one or a run, with their prefixes: they may be a run."""
         self._call: Call | None = None
         self._on_news: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
         self._ends_at = self._waits_since = 0.0
         self._has_answered = False
         self._chunks: deque[Chunk] = deque()
@@ -72,15 +78,50 @@ class LeanStream:
             on_news: Called after each socket read that brought tokens, and when the stream is
                 over, at least once and possibly before this returns. It must not raise.
         """
-        loop = asyncio.get_running_loop()
         self._on_news = on_news
-        self._waits_since = loop.time()
+        self._waits_since = self._loop.time()
         self._ends_at = self._waits_since + self._deadlines.total
         self._call = self._channel.call(
             GENERATE, write_job(self._job), timeout=self._deadlines.total, listener=self._hear
         )
-        self._arm(loop, self._waits_since)
+        self._arm(self._waits_since)
         self._channel.dial(self._call)
+
+    def follow(self, on_news: Callable[[], None]) -> None:
+        """Go on by batches: *on_news* is called as :meth:`start` says, after the next read.
+
+        What is there already is not told of: drain once.
+        """
+        self._on_news = on_news
+
+    def put_back(self, chunk: Chunk) -> None:
+        """Have *chunk*, the last that was handed over, come next again."""
+        self._chunks.appendleft(chunk)
+
+    def pull(self) -> tuple[Run | None, list[Chunk] | None]:
+        """Return what has arrived, and let the worker send as much again.
+
+        Returns:
+            The run that came first, if one did; and the chunks that came behind it or instead of
+            it, as :meth:`drain` returns them. None: there is but the run, and the stream goes on.
+        """
+        call, counted = self._call, self._answers.counted
+        if call is None or counted is None or self.is_over or self._chunks:
+            return None, self.drain()
+        data = call.take_bytes()
+        if self._unread:
+            data = self._unread + data
+        found = self._runs.read(data, counted)
+        if found is None:
+            self._unread = data
+            return None, self.drain()
+        run, size = found
+        self._answers.run(run)
+        self._waits_since = self._loop.time()
+        self._unread = data[size:]
+        if self._unread or call.is_over:
+            return run, self.drain()
+        return run, None
 
     def drain(self) -> list[Chunk]:
         """Return the chunks that have arrived, in order, and let the worker send as many again.
@@ -88,18 +129,35 @@ class LeanStream:
         Chunks that came before a failure are returned by the call that notices the failure.
         """
         call = self._call
+        chunks = list(self._chunks)
+        self._chunks.clear()
         if call is None or self.is_over:
-            return []
-        chunks: list[Chunk] = []
+            return chunks
+        messages = call.cut(self._unread)
+        self._unread = b""
+        return self._read_all(call, messages + call.take(), chunks)
+
+    def _drain_first(self) -> list[Chunk]:
+        """Return what :meth:`drain` would, of one message; the others wait."""
+        call = self._call
+        if call is None or self.is_over:
+            return self.drain()
+        data = self._unread + call.take_bytes()
+        size = PREFIX + int.from_bytes(data[1:PREFIX], "big")
+        self._unread = data[size:]
+        return self._read_all(call, call.cut(data[:size]) or call.take(), [])
+
+    def _read_all(self, call: Call, messages: list[bytes], chunks: list[Chunk]) -> list[Chunk]:
+        """Return *chunks* and what *messages* say, and be over if nothing can follow them."""
         try:
-            self._read(call.take(), chunks)
+            self._read(messages, chunks)
         except RouterError as failure:
             self._end(failure)
         if self.is_over:
             return chunks
         if self._answers.finished:
             self._end(None)
-        elif call.is_over:
+        elif call.is_over and not self._unread:
             self._end(self._failure_of(call))
         return chunks
 
@@ -124,7 +182,7 @@ class LeanStream:
             self.start(self._wake)
         while not self._chunks:
             if not self.is_over:
-                self._chunks.extend(self.drain())
+                self._chunks.extend(self.drain() if self._has_answered else self._drain_first())
             if self._chunks:
                 break
             if self.is_over:
@@ -145,7 +203,7 @@ class LeanStream:
 
     async def _wait(self) -> None:
         """Wait for news."""
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         except asyncio.CancelledError:
@@ -169,7 +227,7 @@ class LeanStream:
         """
         if messages:
             self._has_answered = True
-            self._waits_since = asyncio.get_running_loop().time()
+            self._waits_since = self._loop.time()
         read, answers = self._reader.read, self._answers
         for message in messages:
             if answers.finished:
@@ -203,8 +261,7 @@ class LeanStream:
             self._call.cancel()
         else:
             # The call's own end is on its way: the worker must see no cancellation of what is done.
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._deadlines.linger, self._call.cancel)
+            self._loop.call_later(self._deadlines.linger, self._call.cancel)
 
     def _failure_of(self, call: Call) -> RouterError | None:
         """Return why *call*, which is over, is no whole answer."""
@@ -221,10 +278,10 @@ class LeanStream:
 
     # --- deadlines ------------------------------------------------------------------------------
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+    def _arm(self, now: float) -> None:
         """Look at the deadlines when the next one may have passed; not at every token."""
         delay = min(self._limit()[0] - now, self._deadlines.idle)
-        self._timer = loop.call_later(max(delay, 0.001), self._check)
+        self._timer = self._loop.call_later(max(delay, 0.001), self._check)
 
     def _limit(self) -> tuple[float, float]:
         """Return when the stream is given up, and after how long a wait that is."""
@@ -237,11 +294,10 @@ class LeanStream:
 
     def _check(self) -> None:
         """Give the stream up if a deadline has passed."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = self._loop.time()
         at, wait = self._limit()
         if now < at:
-            self._arm(loop, now)
+            self._arm(now)
             return
         what = "another token" if self._has_answered else "a first token"
         self._end(DeadlineExceededError(f"The worker did not send {what} within {wait:g} s."))

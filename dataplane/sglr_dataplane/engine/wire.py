@@ -134,9 +134,14 @@ _ONE_TOKEN: Final = re.compile(
 )  # fmt: skip
 # A varint of 1, 2 or 3 bytes, read as a little-endian word: the bits that say whether another byte
 # follows, and what they must be. No other width passes.
-_BITS: Final = (0, 0x80, 0x8080, 0x808080)
-_RIGHT: Final = (1, 0, 0x80, 0x8080)
+BITS: Final = (0, 0x80, 0x8080, 0x808080)
+RIGHT: Final = (1, 0, 0x80, 0x8080)
 _WORD: Final = int.from_bytes
+
+
+def number_of(word: int) -> int:
+    """Return what the varint says whose bytes, at most three, are the little-endian *word*."""
+    return word & 0x7F | word >> 1 & 0x3F80 | word >> 2 & 0x1FC000
 
 
 class ChunkReader:
@@ -148,25 +153,29 @@ class ChunkReader:
     """
 
     __slots__ = (
-        "_after",
-        "_before",
         "_cached",
-        "_index",
-        "_lead",
         "_prompt",
         "_reasoning",
         "_token_at",
+        "after",
+        "before",
+        "index",
+        "lead",
     )
 
     def __init__(self, job_id: str) -> None:
         """Read answers to the job *job_id* only."""
         name = job_id.encode()
-        self._lead = _REQUEST_ID + pack_varint(len(name)) + name + _CHUNK
-        self._token_at = len(self._lead) + 3
+        self.lead = _REQUEST_ID + pack_varint(len(name)) + name + _CHUNK
+        """What a message begins with, up to the chunk's tag."""
+        self._token_at = len(self.lead) + 3
         """Where a token's varint starts: after the chunk's length, the tag and its own length."""
-        self._before = self._after = b""
-        """What stood before and after the counter of tokens in the chunk learnt last."""
-        self._prompt = self._cached = self._reasoning = self._index = 0
+        self.before = self.after = b""
+        """What stood before and after the counter of tokens in the chunk learnt last; empty before
+        there was one."""
+        self.index = 0
+        """The choice of that chunk."""
+        self._prompt = self._cached = self._reasoning = 0
 
     def read(self, message: bytes) -> tuple[tuple[int, ...], Usage, int] | None:
         """Return the id, the counters and the choice of a serialised ``GenerateResponse``.
@@ -177,32 +186,34 @@ class ChunkReader:
         """
         start = self._token_at
         size = len(message)
-        if size <= start or not message.startswith(self._lead):
+        if size <= start or not message.startswith(self.lead):
             return None
         width = message[start - 1]
         stop = start + width
-        counter_at = stop + len(self._before)
-        counter_width = size - len(self._after) - counter_at
+        counter_at = stop + len(self.before)
+        counter_width = size - len(self.after) - counter_at
         if not (
             0 < width <= _WIDEST
             and 0 < counter_width <= _WIDEST
             and message[start - 3] == size - start + 2
             and message[start - 2] == _TOKEN_IDS
-            and message.startswith(self._before, stop)
-            and message.endswith(self._after)
+            and message.startswith(self.before, stop)
+            and message.endswith(self.after)
         ):
             return self._learn(message)
         word = _WORD(message[start:stop], "little")
         count = _WORD(message[counter_at : counter_at + counter_width], "little")
         if (
-            not self._before
-            or word & _BITS[width] != _RIGHT[width]
-            or count & _BITS[counter_width] != _RIGHT[counter_width]
+            not self.before
+            or word & BITS[width] != RIGHT[width]
+            or count & BITS[counter_width] != RIGHT[counter_width]
         ):
             return self._learn(message)
-        token_id = word & 0x7F | word >> 1 & 0x3F80 | word >> 2 & 0x1FC000
-        count = count & 0x7F | count >> 1 & 0x3F80 | count >> 2 & 0x1FC000
-        return (token_id,), Usage(self._prompt, count, self._cached, self._reasoning), self._index
+        return (number_of(word),), self.usage(number_of(count)), self.index
+
+    def usage(self, completed: int) -> Usage:
+        """Return the counters at *completed* tokens, the others as in the chunk learnt last."""
+        return Usage(self._prompt, completed, self._cached, self._reasoning)
 
     def _learn(self, message: bytes) -> tuple[tuple[int, ...], Usage, int] | None:
         """Return what the stubs read in *message* if it is plain, and remember its shape."""
@@ -211,11 +222,10 @@ class ChunkReader:
         if shape is None or message[chunk_at - 1] != len(message) - chunk_at:
             return None
         chunk = scheduler_pb2.GenerateResponse.FromString(message).chunk
-        self._before, self._after = shape.groups()
+        self.before, self.after = shape.groups()
         self._prompt, self._cached = chunk.prompt_tokens, chunk.cached_tokens
-        self._reasoning, self._index = chunk.reasoning_tokens, chunk.index
-        usage = Usage(self._prompt, chunk.completion_tokens, self._cached, self._reasoning)
-        return tuple(chunk.token_ids), usage, self._index
+        self._reasoning, self.index = chunk.reasoning_tokens, chunk.index
+        return tuple(chunk.token_ids), self.usage(chunk.completion_tokens), self.index
 
 
 _CHUNK: Final = b"\x12"

@@ -6,6 +6,7 @@ import asyncio
 import warnings
 from typing import TYPE_CHECKING, Self
 
+from sglr_dataplane.engine.lean_stream import LeanStream
 from sglr_dataplane.errors import (
     DeadlineExceededError,
     RouterError,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.engine import ChunkStream
     from sglr_dataplane.fleet.lease import Lease
     from sglr_dataplane.fleet.worker import Worker
-    from sglr_dataplane.job import Chunk, Job
+    from sglr_dataplane.job import Chunk, Job, Run
 
 
 class Stream:
@@ -87,13 +88,13 @@ class Stream:
                 with self.worker.telling(fall.happened):
                     self._first = await anext(self._chunks)
         except StopAsyncIteration:
-            raise self._failed(
+            raise self.failed(
                 TruncatedStreamError("The worker ended the stream before it sent anything.")
             ) from None
         except TimeoutError as cause:
-            raise self._failed(_down() if fall.has_happened else _over()) from cause
+            raise self.failed(_down() if fall.has_happened else _over()) from cause
         except RouterError as failure:
-            raise self._failed(failure) from failure.__cause__
+            raise self.failed(failure) from failure.__cause__
         self._lease.answered()
 
     def __aiter__(self) -> Self:
@@ -105,10 +106,29 @@ class Stream:
         if chunk is None:
             chunk = await self._next()
         self._first = None
+        self.passed(chunk)
+        return chunk
+
+    def passed(self, chunk: Chunk) -> None:
+        """Count *chunk*, which is handed over."""
         self.completion[chunk.index] = chunk.usage.completion_tokens
         if chunk.finish is not None:
             self._unfinished -= 1
-        return chunk
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the job's time is over."""
+        return self._clock() >= self._ends_at
+
+    @property
+    def batches(self) -> Batches | None:
+        """What is still to come, by batches; None where the worker's client has none: iterate."""
+        if not isinstance(self._chunks, LeanStream):
+            return None
+        if self._first is not None:
+            self._chunks.put_back(self._first)
+            self._first = None
+        return Batches(self, self._chunks)
 
     async def aclose(self) -> None:
         """Give the worker back and cancel its call; safe to call twice."""
@@ -119,21 +139,65 @@ class Stream:
         if self._lease.outcome is not None:
             raise StopAsyncIteration
         try:
-            if self._clock() >= self._ends_at:
+            if self.is_late:
                 raise _over()  # noqa: TRY301  # ends like any other failure
             return await anext(self._chunks)
         except StopAsyncIteration:
             self._lease.end(Outcome.SUCCEEDED)
             raise
         except RouterError as failure:
-            raise self._failed(failure) from failure.__cause__
+            raise self.failed(failure) from failure.__cause__
         except BaseException:
             self._lease.end(Outcome.ABANDONED)
             raise
 
-    def _failed(self, failure: RouterError) -> RouterError:
+    def failed(self, failure: RouterError) -> RouterError:
+        """Give the worker back after *failure*, and return that."""
         self._lease.fail(failure)
         return failure
+
+
+class Batches:
+    """The rest of a stream, by batches: no task has to wake up for what arrives."""
+
+    def __init__(self, stream: Stream, chunks: LeanStream) -> None:
+        """Hand over *chunks*, which are those of *stream*: it counts them, and is closed."""
+        self._stream = stream
+        self._chunks = chunks
+
+    def follow(self, on_news: Callable[[], None]) -> None:
+        """Have *on_news* called whenever something arrives, and when the stream is over.
+
+        It must not raise, and takes what there is by :meth:`pull`; so must the caller, once. What
+        nobody takes stops the worker, once its window is full.
+        """
+        self._chunks.follow(on_news)
+
+    def pull(self) -> tuple[Run | None, list[Chunk] | None]:
+        """Return what has arrived: a run, and the chunks behind it; see ``LeanStream.pull``.
+
+        Raises:
+            RouterError: What ended the worker's stream, once all that came before was returned, and
+                at the job's deadline.
+        """
+        stream = self._stream
+        if stream.is_late:
+            raise stream.failed(_over())
+        run, chunks = self._chunks.pull()
+        if run is not None:
+            stream.completion[0] = run.usage.completion_tokens
+        if chunks is None:
+            return run, None
+        for chunk in chunks:
+            stream.passed(chunk)
+        if run is None and not chunks and self._chunks.failure is not None:
+            raise stream.failed(self._chunks.failure)
+        return run, chunks
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether :meth:`pull` will raise, as soon as it has returned everything."""
+        return self._chunks.failure is not None
 
 
 class _Fall:

@@ -63,6 +63,26 @@ class Machine:
             self._last = text[-1]
         return delta
 
+    def passage(self) -> tuple[bool, str, bool] | None:
+        """Return how ordinary text may pass without being pushed, until the next push.
+
+        Returns:
+            Whether it is thought; the characters that must be read; whether whitespace at its end
+            must be, too. None when all text must be.
+        """
+        waiting = self._waiting
+        if waiting is None or self._source.has_unread:
+            return None
+        if not self._sink.passes(thought=self._thinks):
+            return None
+        return self._thinks, waiting.firsts, self._sink.holds_space and not self._thinks
+
+    def passed(self) -> None:
+        """Note that text passed as :meth:`passage` allowed."""
+        if not self._thinks:
+            self._sink.passed()
+            self._last = ""  # no line break: where that matters, none at the end passes
+
     def push(self, pieces: Sequence[TextPiece]) -> None:
         """Read *pieces*."""
         self._source.push(pieces)

@@ -11,12 +11,13 @@ from typing import Protocol
 
 from sglr_dataplane.job import Chunk, FinishReason, Usage
 from sglr_dataplane.output.calls import Calls, ToolSignature, UnknownTools
-from sglr_dataplane.output.deltas import Delta, Finished
+from sglr_dataplane.output.deltas import Delta, Finished, Reasoning, Text
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.formats import grammar
 from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.ids import call_ids
 from sglr_dataplane.output.machine import Machine
+from sglr_dataplane.output.passage import Passage, blocked
 from sglr_dataplane.output.sink import Sink
 from sglr_dataplane.output.source import Source, TextPiece
 from sglr_dataplane.output.stop import StopMatcher
@@ -31,6 +32,11 @@ class Decoder(Protocol):
 
     def flush(self) -> Sequence[TextPiece]:
         """Return what is left when nothing follows."""
+        ...
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the next token's text depends on nothing before it."""
         ...
 
 
@@ -127,6 +133,26 @@ class Pipeline:
             self._machine.finish()
             return self._end(chunk.finish.reason, chunk.finish.matched, chunk.usage)
         return self._sink.drain()
+
+    def passage(self) -> Passage | None:
+        """Return how ordinary tokens may pass without being fed, until the next that is fed.
+
+        Each of them would become one delta, of its own text; then :meth:`passed` must hear of it.
+        None when none may pass.
+        """
+        firsts = self._stop.firsts
+        if self.finished or self._unstoppable > 0 or firsts is None or not self._decoder.is_clean:
+            return None
+        found = self._machine.passage()
+        if found is None:
+            return None
+        is_thought, begins, holds_space = found
+        kind = Reasoning if is_thought else Text
+        return Passage(kind, blocked(firsts + begins, space_at_end=holds_space))
+
+    def passed(self) -> None:
+        """Note that tokens passed as :meth:`passage` allowed."""
+        self._machine.passed()
 
     def _kept_ids(self, chunk: Chunk) -> Sequence[int]:
         """Return the chunk's ids without the stop token that ended it."""

@@ -45,6 +45,11 @@ class ReplayDecoder:
         """Return nothing: pieces are whole characters."""
         return []
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is held back, as always."""
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:

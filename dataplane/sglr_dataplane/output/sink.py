@@ -55,6 +55,21 @@ class Sink:
             self._thought = True
         self._deltas.append(Reasoning(text))
 
+    def passes(self, *, thought: bool) -> bool:
+        """Return whether text, or *thought*, is told as it comes: nothing has to be decided."""
+        if self._deltas:
+            return False
+        return self._thought if thought else not (self._trailing or self._after_block)
+
+    @property
+    def holds_space(self) -> bool:
+        """Whether a text's last whitespace is held until it is known what follows."""
+        return self._holds
+
+    def passed(self) -> None:
+        """Note that text was told that did not come by here."""
+        self._spoke = True
+
     def plain_text(self, text: str) -> Text | None:
         """Return the delta of *text* if no whitespace has to be decided; None else, undone."""
         if self._deltas or (

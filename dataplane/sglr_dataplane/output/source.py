@@ -47,15 +47,16 @@ class Markers:
     spells them with ordinary tokens stays prose; the others match as text.
     """
 
-    __slots__ = ("_atomic", "_firsts", "_longest", "_pattern", "_plain")
+    __slots__ = ("_atomic", "_firsts", "_longest", "_pattern", "_plain", "firsts")
 
     def __init__(self, texts: tuple[str, ...], tokens: frozenset[str]) -> None:
         self._atomic = frozenset(texts) & tokens
         self._plain = tuple(text for text in texts if text not in tokens)
         longest_first = sorted(texts, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) if texts else r"(?!)")
-        firsts = "".join(sorted({text[0] for text in self._plain}))
-        self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else r"(?!)")
+        self.firsts = "".join(sorted({text[0] for text in self._plain}))
+        """The characters that markers begin with, other than those that are tokens."""
+        self._firsts = re.compile(f"[{re.escape(self.firsts)}]" if self.firsts else r"(?!)")
         self._longest = max(map(len, self._plain), default=0)
 
     def search(self, text: str, at: int, atoms: dict[int, str]) -> tuple[int, str] | None:

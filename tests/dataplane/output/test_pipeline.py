@@ -40,6 +40,11 @@ class LetterDecoder:
         """Return nothing."""
         return []
 
+    @property
+    def is_clean(self) -> bool:
+        """Return that nothing is held back."""
+        return True
+
 
 def a_pipeline(
     *words: str,

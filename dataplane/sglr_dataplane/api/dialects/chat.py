@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.api.dialect import Asked
     from sglr_dataplane.errors import RouterError
     from sglr_dataplane.job import Usage
+    from sglr_dataplane.output.deltas import Reasoning, Text
     from sglr_dataplane.recipe import PromptIds, Recipe
 
 
@@ -60,6 +61,10 @@ class ChatReply:
     def news(self, news: News) -> bytes:
         """Return the chunks that tell *news*."""
         return self._frames.news(news)
+
+    def around(self, kind: type[Text | Reasoning]) -> tuple[bytes, bytes] | None:
+        """Return what stands around a text in its chunk."""
+        return self._frames.around(kind)
 
     def end(self, usages: Sequence[Usage]) -> bytes:
         """Return the usage, where it was asked for, and ``[DONE]``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -11,7 +11,7 @@ from sglr_dataplane.api.logprobs import CompletionLogprobs
 from sglr_dataplane.api.replies import finish_of, total_usage, usage_object
 from sglr_dataplane.api.schema import CompletionRequest, decode_completion
 from sglr_dataplane.api.sse import DONE, failure_frame
-from sglr_dataplane.output.deltas import Finished, Text
+from sglr_dataplane.output.deltas import Finished, Reasoning, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from sglr_dataplane.errors import RouterError
     from sglr_dataplane.job import Usage
     from sglr_dataplane.recipe import PromptIds, Recipe
+
+_MARK: Final = "\0"
+"""Stands for a text; whatever follows a text in a chunk is without it."""
 
 
 class CompletionDialect:
@@ -68,10 +71,22 @@ class CompletionReply:
         if self._echoes:
             echo, self._echoes[news.index] = self._echoes[news.index], ""
         choice = self._choice(news.index, echo + text, finish, self._told(news.index, news))
+        return self._chunk(choice, news.usage if self._usage.always else None)
+
+    def _chunk(self, choice: dict[str, Any], usage: Usage | None) -> bytes:
+        """Return a chunk; one that does not tell *usage* says null if another will."""
         extras: dict[str, Any] = {}
         if self._usage.at_end:
-            extras["usage"] = usage_object(news.usage) if self._usage.always else None
+            extras["usage"] = None if usage is None else usage_object(usage)
         return _frame(self._shared | {"choices": [choice]} | extras)
+
+    def around(self, _kind: type[Text | Reasoning]) -> tuple[bytes, bytes] | None:
+        """Return what stands around a text in its chunk; None where chunks tell more."""
+        if self._wish is not None or self._usage.always or any(self._echoes):
+            return None
+        chunk = self._chunk(self._choice(0, _MARK, None, None), None)
+        before, _, after = chunk.rpartition(orjson.dumps(_MARK)[1:-1])
+        return before, after
 
     def end(self, usages: Sequence[Usage]) -> bytes:
         """Return the usage, where it was asked for, and ``[DONE]``."""

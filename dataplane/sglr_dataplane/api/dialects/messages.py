@@ -71,6 +71,9 @@ class MessagesReply:
         """Return the events that tell *news*."""
         return b"".join(named_event(event) for delta in news.deltas for event in self._told(delta))
 
+    def around(self, _kind: type[Text | Reasoning]) -> None:
+        """Return None: events follow one another by more than their texts."""
+
     def end(self, _usages: Sequence[Usage]) -> bytes:
         """Return ``message_stop``."""
         return named_event({"type": "message_stop"})

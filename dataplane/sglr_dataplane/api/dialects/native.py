@@ -11,7 +11,7 @@ from sglr_dataplane.api.replies import finish_of
 from sglr_dataplane.api.schema.native import NativeRequest, decode_native
 from sglr_dataplane.api.sse import DONE, failure_frame
 from sglr_dataplane.job import new_job_id
-from sglr_dataplane.output.deltas import Finished, Text
+from sglr_dataplane.output.deltas import Finished, Reasoning, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +62,9 @@ class NativeReply:
         if self._is_batch:
             item["index"] = news.index
         return b"data: " + orjson.dumps(item) + b"\n\n"
+
+    def around(self, _kind: type[Text | Reasoning]) -> None:
+        """Return None: every event has counters."""
 
     def end(self, _usages: Sequence[Usage]) -> bytes:
         """Return ``[DONE]``."""

@@ -75,6 +75,9 @@ class ResponsesReply:
         """Return the events that tell *news*."""
         return b"".join(map(self._frame, self._events(news)))
 
+    def around(self, _kind: type[Text | Reasoning]) -> None:
+        """Return None: every event has a number."""
+
     def end(self, usages: Sequence[Usage]) -> bytes:
         """Return ``response.completed``, or ``response.incomplete`` where a limit ended it."""
         response = self._response(self._status(), total_usage(usages))

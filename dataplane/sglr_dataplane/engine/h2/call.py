@@ -132,6 +132,24 @@ class Call:
             self.fail(self._splitter.error)
         return messages
 
+    def take_bytes(self) -> bytes:
+        """Return what :meth:`take` would, uncut; empty when it begins within a message.
+
+        Whatever of it the caller does not read goes to :meth:`cut`.
+        """
+        stream, link = self._stream, self._link
+        if stream is None or link is None or self._error is not None or self._splitter.is_within:
+            return b""
+        payloads = link.take_payloads(stream) if stream.payloads else [b""]
+        return payloads[0] if len(payloads) == 1 else b"".join(payloads)
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """Return the messages in *data*, the end of what :meth:`take_bytes` returned last."""
+        messages = self._splitter.split([data]) if data else []
+        if self._splitter.error is not None:
+            self.fail(self._splitter.error)
+        return messages
+
     def fail(self, error: CallError) -> None:
         """End the call with *error*, at the worker too; nothing if it is over."""
         if self._error is None:

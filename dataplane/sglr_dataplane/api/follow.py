@@ -1,0 +1,107 @@
+"""An answer taken batch by batch, in the calls that bring its chunks; the task only hears the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from sglr_dataplane.job import Chunk, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglr_dataplane.api.answer import Answer, News
+    from sglr_dataplane.job import Run
+
+
+class Batches(Protocol):
+    """Chunks as they arrive; see :class:`sglr_dataplane.fleet.stream.Batches`."""
+
+    def follow(self, on_news: Callable[[], None]) -> None:
+        """Call *on_news* whenever something arrives, and at the end."""
+        ...
+
+    def pull(self) -> tuple[Run | None, list[Chunk] | None]:
+        """Return a run, and the chunks behind it, None where there is but the run.
+
+        Raises:
+            RouterError: The worker failed.
+        """
+        ...
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether :meth:`pull` will raise, as soon as it has returned everything."""
+        ...
+
+
+class Follower:
+    """Takes an answer until every choice has finished; what becomes of it is its subclasses'."""
+
+    def __init__(self, batches: Batches, answer: Answer) -> None:
+        """Read *batches*, from whatever comes next, as *answer*."""
+        self._batches = batches
+        self._answer = answer
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failure: Exception | None = None
+
+    async def run(self) -> None:
+        """Return when the answer is complete; raises RouterError when the worker failed."""
+        self._batches.follow(self.hear)
+        self._take(None, [])
+        self._settle()
+        self.hear()
+        await self._end
+        if self._failure is not None:
+            raise self._failure
+
+    def hear(self) -> None:
+        """Take what has arrived."""
+        if self._end.done():
+            return
+        try:
+            run, chunks = self._batches.pull()
+            self._take(run, chunks)
+            if chunks is not None and self._batches.has_failed and not self._answer.finished:
+                self._batches.pull()
+        except Exception as failure:  # noqa: BLE001  # the task that waits raises it
+            self._failure = failure
+            self._end.set_result(None)
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Let the task go on once the answer is complete."""
+        if self._answer.finished and not self._end.done():
+            self._end.set_result(None)
+
+    def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:
+        """Take *run*, and *chunks* behind it, and what the answer has told and nobody asked for."""
+        raise NotImplementedError
+
+
+class Gathering(Follower):
+    """Keeps an answer's news, as few as it can: tokens are read all at once where that may be."""
+
+    def __init__(self, batches: Batches, answer: Answer) -> None:
+        """Read *batches* as *answer*."""
+        super().__init__(batches, answer)
+        self.news: list[News] = []
+        """What the answer has told so far, in order."""
+        self._ids: list[int] = []
+        self._usage = Usage()
+
+    def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:
+        if run is not None:
+            only = self._answer.only
+            if only is None or only.reads_singly:
+                self.news += self._answer.read(run.chunks())
+            else:
+                self._ids += run.token_ids
+                self._usage = run.usage
+        if chunks is None:
+            return
+        if chunks and self._ids:
+            chunks = [Chunk(tuple(self._ids), self._usage), *chunks]
+            self._ids.clear()
+        self.news += self._answer.read(chunks)

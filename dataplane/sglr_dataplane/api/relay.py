@@ -1,0 +1,172 @@
+"""The hot path: from what a read of the worker's connection brought to one write to the client's.
+
+Chunks are read, and their frames written, in the very call that brought them; the task that answers
+the request sleeps until the end. Where that is possible ordinary tokens become frames without being
+decoded, parsed or rendered one by one: their text as JSON writes it, between a beginning and an end
+that are the same in every frame. Everything else goes the general way, by the same
+:class:`sglr_dataplane.api.answer.Answer` and reply that iterating uses, and gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeGuard
+
+from sglr_dataplane.api.follow import Follower
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sglr_dataplane.api.answer import Answer, Choice
+    from sglr_dataplane.api.dialect import Reply
+    from sglr_dataplane.api.exchange import Exchange
+    from sglr_dataplane.api.follow import Batches
+    from sglr_dataplane.api.outlet import Outlet
+    from sglr_dataplane.job import Chunk, Run, Usage
+    from sglr_dataplane.output.deltas import Reasoning, Text
+    from sglr_dataplane.output.passage import Passage
+
+
+class Relay(Follower):
+    """Writes a stream's frames as its chunks arrive; the last ones are left to be sent."""
+
+    def __init__(
+        self,
+        batches: Batches,
+        answer: Answer,
+        reply: Reply,
+        exchange: Exchange,
+        outlet: Outlet,
+        escaped: Mapping[int, bytes | None],
+    ) -> None:
+        """Write to *outlet* what *reply* says of *answer*.
+
+        Args:
+            batches: The worker's stream.
+            answer: Reads them; its first news may have been told.
+            reply: Renders news.
+            exchange: Hears that something was sent.
+            outlet: Where frames go.
+            escaped: Tokens as JSON writes them; None for those that must be read.
+        """
+        super().__init__(batches, answer)
+        self._reply = reply
+        self._exchange = exchange
+        self._outlet = outlet
+        self._plain = _plain_way(answer, reply, escaped)
+        self._rest = b""
+
+    async def run(self) -> None:
+        """Return when the answer is complete and all but :meth:`rest` is written.
+
+        Raises:
+            RouterError: The worker failed; what came before is written.
+        """
+        self._outlet.on_room = self.hear
+        try:
+            await super().run()
+        finally:
+            self._outlet.on_room = None
+
+    @property
+    def rest(self) -> bytes:
+        """The frames that end the answer: they go with what follows them."""
+        return self._rest
+
+    def hear(self) -> None:
+        """Take what has arrived; nothing while the client does not read.
+
+        What is not taken stops the worker, and costs no memory.
+        """
+        if not self._outlet.is_full:
+            super().hear()
+
+    def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:
+        frames = b"" if run is None else self._told(run)
+        if chunks is not None:
+            frames += b"".join(map(self._reply.news, self._answer.read(chunks)))
+            if self._plain is not None:
+                self._plain.look_again()
+        if self._answer.finished:
+            self._rest = frames
+        elif frames:
+            self._outlet.write(frames)
+            self._exchange.spoke()
+
+    def _told(self, run: Run) -> bytes:
+        if self._plain is not None:
+            return self._plain.told(run)
+        return b"".join(map(self._reply.news, self._answer.read(run.chunks())))
+
+
+class _PlainWay:
+    """Makes the frames of ordinary tokens of an answer's only choice."""
+
+    def __init__(
+        self, answer: Answer, choice: Choice, reply: Reply, escaped: Mapping[int, bytes | None]
+    ) -> None:
+        self._answer = answer
+        self._choice = choice
+        self._reply = reply
+        self._escaped = escaped
+        self._around: dict[type[Text | Reasoning], tuple[bytes, bytes] | None] = {}
+        self._passage: Passage | None = None
+        self._before = self._between = self._after = b""
+        self._has_passed = False
+
+    def look_again(self) -> None:
+        """Find out how tokens may pass, after some were read."""
+        self._has_passed = False
+        self._passage = self._choice.passage()
+        if self._passage is None:
+            return
+        kind = self._passage.kind
+        if kind not in self._around:
+            self._around[kind] = self._reply.around(kind)
+        around = self._around[kind]
+        if around is None:
+            self._passage = None
+        else:
+            self._before, self._after = around
+            self._between = self._after + self._before
+
+    def _pass(self, usage: Usage) -> None:
+        """Note that tokens passed, which came to *usage*; the first of them may change a state."""
+        if self._has_passed:
+            self._choice.usage = usage
+        else:
+            self._choice.passed(usage)
+            self._has_passed = True
+
+    def told(self, run: Run) -> bytes:
+        """Return the frames of *run*, one for each token that becomes text."""
+        passage = self._passage
+        if passage is not None:
+            pieces = [*map(self._escaped.__getitem__, run.token_ids)]
+            if _are_written(pieces) and passage.admits(pieces):
+                self._pass(run.usage)
+                return self._before + self._between.join(pieces) + self._after
+        return b"".join(map(self._told_alone, run.chunks()))
+
+    def _told_alone(self, chunk: Chunk) -> bytes:
+        passage = self._passage
+        piece = self._escaped[chunk.token_ids[0]]
+        if passage is not None and piece is not None and passage.admits([piece]):
+            self._pass(chunk.usage)
+            return self._before + piece + self._after
+        frames = b"".join(map(self._reply.news, self._answer.read([chunk])))
+        self.look_again()
+        return frames
+
+
+def _are_written(pieces: list[bytes | None]) -> TypeGuard[list[bytes]]:
+    return None not in pieces
+
+
+def _plain_way(
+    answer: Answer, reply: Reply, escaped: Mapping[int, bytes | None]
+) -> _PlainWay | None:
+    """Return the plain way of *answer*; None if tokens that end it could be taken for text."""
+    choice = answer.only
+    if choice is None or any(escaped[token_id] is not None for token_id in choice.ends):
+        return None
+    return _PlainWay(answer, choice, reply, escaped)

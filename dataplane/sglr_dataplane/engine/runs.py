@@ -1,0 +1,143 @@
+"""Many messages of one token each, read at once.
+
+In a stream nearly every message is the one before with another token and a counter that is one
+higher. So the tokens are picked out as if that were certain, the messages are written again from
+them, and the bytes are compared: what is equal was read right, however it was picked. The rest is
+left to :class:`sglr_dataplane.engine.wire.ChunkReader`, message by message.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import chain, repeat
+from typing import Final
+
+from sglr_dataplane.engine.h2.splitter import PREFIX, frame_message
+from sglr_dataplane.engine.wire import BITS, RIGHT, ChunkReader, number_of, pack_varint
+from sglr_dataplane.job import Run
+
+_BLOCK: Final = 1024
+_IDS_KEPT: Final = 1 << 18
+"""The largest vocabularies have as many tokens."""
+
+
+@lru_cache(maxsize=256)
+def _block(number: int) -> tuple[bytes, ...]:
+    """Return the varints of one block of consecutive numbers."""
+    return tuple(map(pack_varint, range(number * _BLOCK, (number + 1) * _BLOCK)))
+
+
+def counters(before: int, count: int) -> tuple[bytes, ...]:
+    """Return *count* varints of consecutive numbers, the first of them one above *before*."""
+    first = before + 1
+    block = first // _BLOCK
+    found = _block(block)
+    while (block + 1) * _BLOCK < first + count:
+        block += 1
+        found += _block(block)
+    start = first % _BLOCK
+    return found[start : start + count]
+
+
+class _Ids(dict[bytes, int]):
+    """Token ids by their varints, each read once; emptied when it has outgrown any vocabulary."""
+
+    def __missing__(self, varint: bytes) -> int:
+        """Return what *varint* says.
+
+        Raises:
+            IndexError: It is wider than 21 bits take.
+            ValueError: It is no varint.
+        """
+        word = int.from_bytes(varint, "little")
+        if word & BITS[len(varint)] != RIGHT[len(varint)]:
+            raise ValueError(varint)
+        if len(self) >= _IDS_KEPT:
+            self.clear()
+        self[varint] = token_id = number_of(word)
+        return token_id
+
+
+_IDS: Final = _Ids()
+
+
+class RunReader:
+    """Reads the runs in one call's answer."""
+
+    __slots__ = ("_after", "_before", "_heads", "_reader", "_token_at", "_width")
+
+    def __init__(self, reader: ChunkReader) -> None:
+        """Expect messages of the shape that *reader* knows by then."""
+        self._reader = reader
+        self._token_at = PREFIX + len(reader.lead) + 3
+        """Where the first token stands: after the chunk's length, the tag and its own length."""
+        self._before = self._after = b""
+        self._width = 0
+        """Bytes of the counter; with the two above, what the heads are made for."""
+        self._heads: tuple[bytes, ...] = ()
+        """What stands before a token of 0, 1, 2 and 3 bytes, from the message's prefix on."""
+
+    def read(self, data: bytes, counted: int) -> tuple[Run, int] | None:
+        """Return the run that *data* begins with, and how many bytes it is; None without one.
+
+        Args:
+            data: Messages with their prefixes, as they arrived.
+            counted: Tokens of the one choice that came before.
+        """
+        reader = self._reader
+        if not reader.before or reader.index or len(data) <= PREFIX:
+            return None
+        if int.from_bytes(data[1:PREFIX], "big") + PREFIX == len(data):
+            return self._read_one(data, counted)
+        parts = data.split(reader.lead)
+        counts = counters(counted, len(parts) - 1)
+        if not counts:
+            return None
+        width = len(counts[0])
+        if len(counts[-1]) != width:  # a wider counter needs other heads: the next time
+            counts = tuple(count for count in counts if len(count) == width)
+        self._expect(width)
+        try:
+            tokens = [part[3 : 3 + part[2]] for part in parts[1 : len(counts) + 1]]
+            ids = [*map(_IDS.__getitem__, tokens)]
+        except (IndexError, ValueError):
+            return None
+        heads = map(self._heads.__getitem__, map(len, tokens))
+        again = zip(heads, tokens, repeat(self._before), counts, repeat(self._after), strict=False)
+        written = b"".join(chain.from_iterable(again))
+        if not data.startswith(written):
+            return None
+        return Run(ids, reader.usage(counted + len(ids))), len(written)
+
+    def _read_one(self, data: bytes, counted: int) -> tuple[Run, int] | None:
+        """Return what :meth:`read` would of one message; the path of most tokens of a live model."""
+        count = _block((counted + 1) // _BLOCK)[(counted + 1) % _BLOCK]
+        self._expect(len(count))
+        start = self._token_at
+        stop = start + data[start - 1] if start < len(data) else 0
+        token = data[start:stop]
+        try:
+            token_id = _IDS[token]
+        except (IndexError, ValueError):
+            return None
+        head = self._heads[len(token)]
+        if data != b"".join((head, token, self._before, count, self._after)):
+            return None
+        return Run([token_id], self._reader.usage(counted + 1)), len(data)
+
+    def _expect(self, width: int) -> None:
+        """Make the heads for messages with a counter of *width* bytes."""
+        reader = self._reader
+        if width == self._width and reader.before is self._before and reader.after is self._after:
+            return
+        self._before, self._after, self._width = reader.before, reader.after, width
+        rest = len(self._before) + width + len(self._after)
+        self._heads = tuple(_head(reader.lead, token, rest) for token in range(len(BITS)))
+
+
+def _head(lead: bytes, width: int, rest: int) -> bytes:
+    """Return what stands before a token of *width* bytes that *rest* bytes follow."""
+    # A chunk of more bytes has a longer length than one byte says; no shape that was learnt has.
+    chunk = bytes((2 + width + rest, 0x0A, width))
+    size = len(lead) + len(chunk) + width + rest
+    return frame_message(bytes(size))[:PREFIX] + lead + chunk
