@@ -60,10 +60,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     id: Annotated[str, Meta(min_length=1, max_length=320)]
     """Pod UID and port, or ``static/`` and the address."""
     host: Annotated[str, Meta(min_length=1, max_length=254)]
-    weight: Annotated[int, Meta(ge=1, le=1000)] = 1
-    """How much of the work it is to have, against the backend's other workers."""
-    priority: Annotated[int, Meta(ge=0, le=15)] = 0
-    """Its tier: used when no worker of a lower number is well and has room."""
     """A DNS name or an IP address, without brackets."""
     port: Annotated[int, Meta(ge=1, le=65535)]
     protocol: Protocol = Protocol.GRPC
@@ -71,6 +67,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     incarnation: Annotated[str, Meta(max_length=128)] = ""
     """Changes when another process answers at the address (a container restart): a connection that
     was made before is of no use. Empty when nobody knows."""
+    weight: Annotated[int, Meta(ge=1, le=1000)] = 1
+    """How much of the work it is to have, against the backend's other workers."""
+    priority: Annotated[int, Meta(ge=0, le=15)] = 0
+    """Its tier: used when no worker of a lower number is well and has room."""
     zone: Annotated[str, Meta(max_length=63)] = ""
     """Where the worker's node is; empty when nobody knows."""
     pod: Annotated[str, Meta(max_length=253)] = ""

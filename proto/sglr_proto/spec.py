@@ -46,7 +46,6 @@ class StaticEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             description="The worker's gRPC port. Default: 30000, as SGLang has it.",
         ),
     ] = 30000
-
     zone: Annotated[
         str,
         Meta(
@@ -72,6 +71,7 @@ class StaticEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "well and has room. Default: 0.",
         ),
     ] = 0
+
     def __post_init__(self) -> None:
         """Refuse URLs and the like."""
         if not is_host(self.host):

@@ -21,8 +21,8 @@ from sglr_dataplane.fleet.selection import Offer
 from sglr_dataplane.fleet.settings import Settings, settings_of
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.snapshot import Endpoint
-
 from sglr_proto.spec_routing import ZonePreference
+
 if TYPE_CHECKING:
     from sglr_dataplane.engine import Engine, EngineFacts
     from sglr_dataplane.fleet.policies import Policy
@@ -64,8 +64,8 @@ class Registry:
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
         processes: int = 1,
-    ) -> None:
         zone: str = "",
+    ) -> None:
         """Start empty.
 
         Args:
@@ -73,14 +73,14 @@ class Registry:
             clock: Seconds that only go up; the one the dispatcher reads.
             chance: A number in ``[0, 1)``, for policies.
             processes: How many share what a worker runs at once, this one included.
-        """
             zone: Where this router is; ``""`` when nobody knows.
+        """
         self._engine_for = engine_for
         self._chance = chance
         self._clock = clock
         self._processes = processes
-        self._pools: dict[str, Pool] = {}
         self._zone = zone
+        self._pools: dict[str, Pool] = {}
         self._routes = NO_ROUTES
         self._leaving: set[Worker] = set()
         self._order: tuple[Epoch, int] | None = None
@@ -170,6 +170,7 @@ class Registry:
             spec.outlier_detection,
             self._clock(),
             limit=spec.admission.max_inflight_per_endpoint,
+            zone=self._zone if spec.routing.zone_preference is ZonePreference.PREFER else "",
             without=without,
         )
 
@@ -181,7 +182,6 @@ class Registry:
         """Return how many jobs more the workers on offer take; None when there is nobody."""
         pool = self._pools.get(backend_key)
         offer = self.offer(backend_key)
-            zone=self._zone if spec.routing.zone_preference is ZonePreference.PREFER else "",
         if pool is None or (not offer.candidates and not offer.is_full):
             return None
         return offer.room
@@ -281,6 +281,7 @@ class Registry:
         pool.gate.adjust(settings.gate)
         for worker in pool.workers.values():
             worker.breaker.adjust(settings.breaker)
+            worker.warm_up = settings.warm_up
             worker.on_ready = pool.gate.pump
             if known is not None and _is_called_otherwise(known.backend, backend):
                 worker.reconnect(self._engine_for(worker.endpoint, backend))
@@ -292,7 +293,6 @@ class Registry:
     def _policy(self, known: Pool | None, backend: SGLangBackend) -> Policy:
         """Return the policy of before when the spec still asks for it, else a new one."""
         wanted = backend.spec.routing
-            worker.warm_up = settings.warm_up
         if known is not None and known.backend.spec.routing == wanted:
             return known.policy
         return new_policy(wanted, clock=self._clock, chance=self._chance)
