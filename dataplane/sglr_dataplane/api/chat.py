@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.answer import Answer, whole
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.metrics import RouterMetrics
+    from sglr_dataplane.prompt.tokenizer import Fits
     from sglr_dataplane.recipe import PromptIds, Recipe, Recipes
 
 _DECODE_IN_THREAD_ABOVE: Final = 500_000
@@ -90,7 +93,7 @@ class Walk:
         exchange.warn(*asked.warnings)
         try:
             async with exchange.while_connected(self._keepalive if asked.stream else None):
-                prompts = await prompts_of(asked, recipe, len(body))
+                prompts = await prompts_of(asked, recipe, len(body), self._fits(asked, recipe))
                 jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
                 exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
                 chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs, caller)
@@ -106,6 +109,16 @@ class Walk:
         if len(body) <= _DECODE_IN_THREAD_ABOVE:
             return self._dialect.decode(body)
         return await asyncio.to_thread(self._dialect.decode, body)
+
+    def _fits(self, asked: Asked, recipe: Recipe) -> Fits:
+        """Return what refuses a prompt that no worker takes, whatever is to be generated."""
+        return partial(
+            check_length,
+            max_new_tokens=None,
+            longest_prompt=self._registry.max_prompt_tokens(recipe.backend_key),
+            context=self._registry.max_total_tokens(recipe.backend_key),
+            param=asked.prompt_field,
+        )
 
     def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds) -> Job:
         facts = self._registry.facts(recipe.backend_key)

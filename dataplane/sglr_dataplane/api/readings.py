@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from sglr_dataplane.job import Job
     from sglr_dataplane.output.families.declare import ToolFormat
     from sglr_dataplane.prompt.conversation import Conversation
+    from sglr_dataplane.prompt.tokenizer import Fits
     from sglr_dataplane.recipe import PromptIds, Recipe
 
 
-async def prompts_of(asked: Asked, recipe: Recipe, size: int) -> list[PromptIds]:
+async def prompts_of(asked: Asked, recipe: Recipe, size: int, fits: Fits) -> list[PromptIds]:
     """Return the prompts of *asked*, whose body had *size* bytes: one, or as many as it lists.
 
     Raises:
-        InvalidRequestError: The template or the tokenizer refuses one.
+        InvalidRequestError: The template, the tokenizer or *fits* refuses one.
     """
     if isinstance(asked, ChatRequest):
-        return [await recipe.prompt(asked.conversation, size)]
+        return [await recipe.prompt(asked.conversation, size, fits)]
     return [
-        await recipe.completion_prompt(prompt, path, size)
+        await recipe.completion_prompt(prompt, path, size, fits)
         for prompt, path in zip(asked.prompts, asked.paths, strict=True)
     ]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from array import array
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import tokenizers
 
@@ -19,7 +20,7 @@ class Encoder(Protocol):
     thread_above: int
     """Characters from which a call may take a millisecond, and so belongs in a thread."""
 
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
         """Return the ids of *text*, in which added tokens are recognised.
 
         With *add_special_tokens* the tokenizer's post-processor puts its BOS (and the like) around
@@ -27,7 +28,7 @@ class Encoder(Protocol):
         """
         ...
 
-    def encode_plain(self, text: str, *, at_start: bool = True) -> list[int]:
+    def encode_plain(self, text: str, *, at_start: bool = True) -> Sequence[int]:
         """Return the ids of *text*, in which no added token is recognised.
 
         Where a prompt's very beginning gets a space of its own, *text* has it only *at_start*.
@@ -108,6 +109,11 @@ def _unmarked(marked: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return plain
 
 
+_LONG: Final = 200_000
+"""Characters above which ids stay packed: to make a million numbers keeps the interpreter lock for
+tens of milliseconds, and whoever asked may only want to know how many there are."""
+
+
 class FastEncoder:
     """The ``fastokens`` library: 10 to 50 times faster, admitted where it was seen to be equal."""
 
@@ -129,8 +135,11 @@ class FastEncoder:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
         """Return the ids of *text*, in which added tokens are recognised."""
+        if len(text) > _LONG:
+            packed, _ = self._tokenizer.encode_batch_flat([text], add_special_tokens)
+            return array("I", packed)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 

@@ -27,6 +27,12 @@ MAX_CHARACTERS = 8_000_000
 Segment = tuple[str, bool]
 """A part of a prompt, and whether control tokens in it are meant as such."""
 
+Fits = Callable[[int], None]
+"""Raises where so many tokens are too many; asked before their ids are made."""
+
+_SLICE = 65_536
+"""Ids made in one go: below a millisecond, after which other threads have their turn."""
+
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
@@ -111,11 +117,12 @@ class Tokenizer:
         """Text of the padding token; None when the files name none."""
         return self.special_tokens.get("pad_token")
 
-    def encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str, fits: Fits | None = None) -> tuple[int, ...]:
         """Return the token ids of *text*, without special tokens around it.
 
         Args:
             text: A rendered prompt, which writes its own BOS; may be empty.
+            fits: Asked whether so many ids are wanted; what it raises is raised.
 
         Returns:
             One id per token, each in ``range(vocabulary.size)``; ``()`` for ``""``.
@@ -125,9 +132,9 @@ class Tokenizer:
             InvalidRequestError: It holds a lone surrogate, which no UTF-8 has.
         """
         self._check_length(text)
-        return self._guarded(self._encoder.encode, text)
+        return _made([self._guarded(self._encoder.encode, text)], fits)
 
-    def encode_completion(self, text: str) -> tuple[int, ...]:
+    def encode_completion(self, text: str, fits: Fits | None = None) -> tuple[int, ...]:
         """Return the token ids of *text* as a prompt of its own: with one BOS if the model has one.
 
         Raises:
@@ -137,9 +144,13 @@ class Tokenizer:
         ids = self._guarded(lambda text: self._encoder.encode(text, add_special_tokens=True), text)
         bos = self.vocabulary.id_of(self.bos) if self.bos is not None else None
         # A prompt that writes its BOS itself would get a second one.
-        return ids[1:] if bos is not None and ids[:2] == (bos, bos) else ids
+        if bos is not None and tuple(ids[:2]) == (bos, bos):
+            ids = ids[1:]
+        return _made([ids], fits)
 
-    def encode_segments(self, segments: Sequence[Segment]) -> tuple[int, ...]:
+    def encode_segments(
+        self, segments: Sequence[Segment], fits: Fits | None = None
+    ) -> tuple[int, ...]:
         """Return the token ids of the joined *segments*; control tokens count only where allowed.
 
         Without a control token in a segment that does not allow them, this is
@@ -148,34 +159,43 @@ class Tokenizer:
 
         Args:
             segments: Texts in order, each with whether control tokens in it are meant as such.
+            fits: As ``encode``'s.
 
         Raises:
             ContextLengthExceededError, InvalidRequestError: As ``encode``.
         """
         text = "".join(part for part, _ in segments)
         self._check_length(text)
-        allowed = list(self._allowed_controls(segments))
+        return self._apart(text, list(self._allowed_controls(segments)), fits)
+
+    def _apart(
+        self, text: str, allowed: Sequence[tuple[int, int]], fits: Fits | None
+    ) -> tuple[int, ...]:
+        """Return the ids of *text*, in which the *allowed* control tokens count and no others."""
         if allowed == list(self.controls.spans(text)):
-            return self._guarded(self._encoder.encode, text)
-        ids: list[int] = []
+            return _made([self._guarded(self._encoder.encode, text)], fits)
+        ids: list[Sequence[int]] = []
         marked_from = section_from = 0
         for start, end in (*allowed, (len(text), len(text))):
             section = text[section_from:start]
             if any(self.controls.spans(section)):
-                ids += self._guarded(self._encoder.encode, text[marked_from:section_from])
+                ids.append(self._guarded(self._encoder.encode, text[marked_from:section_from]))
                 plain = partial(self._encoder.encode_plain, at_start=section_from == 0)
-                ids += self._guarded(plain, section)
+                ids.append(self._guarded(plain, section))
                 marked_from = start
             section_from = end
-        ids += self._guarded(self._encoder.encode, text[marked_from:])
-        return tuple(ids)
+        ids.append(self._guarded(self._encoder.encode, text[marked_from:]))
+        return _made(ids, fits)
 
-    def encode_typed(self, text: str, typed: Sequence[int]) -> tuple[int, ...]:
+    def encode_typed(
+        self, text: str, typed: Sequence[int], fits: Fits | None = None
+    ) -> tuple[int, ...]:
         """Return the token ids of *text*; control tokens that begin where somebody typed are text.
 
         Args:
             text: A rendered prompt.
             typed: Offsets of letters, rising.
+            fits: As ``encode``'s.
 
         Raises:
             ContextLengthExceededError, InvalidRequestError: As ``encode``.
@@ -187,13 +207,14 @@ class Tokenizer:
             if at < len(typed) and typed[at] == start:
                 disallowed += typed[at : bisect_left(typed, end)]
         if not disallowed:
-            return self._guarded(self._encoder.encode, text)
-        segments: list[Segment] = []
+            return _made([self._guarded(self._encoder.encode, text)], fits)
+        allowed: list[tuple[int, int]] = []
         done = 0
-        for offset in disallowed:
-            segments += [(text[done:offset], True), (text[offset], False)]
+        for offset in (*disallowed, len(text)):
+            stretch = self.controls.spans(text[done:offset])
+            allowed += [(done + start, done + end) for start, end in stretch]
             done = offset + 1
-        return self.encode_segments([*segments, (text[done:], True)])
+        return self._apart(text, allowed, fits)
 
     def _allowed_controls(self, segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
         """Yield where control tokens stand that begin and end in segments that allow them."""
@@ -213,15 +234,28 @@ class Tokenizer:
                 f"The prompt has {len(text)} characters; at most {self.max_characters} are read."
             )
 
-    def _guarded(self, encode: Callable[[str], list[int]], text: str) -> tuple[int, ...]:
+    def _guarded(self, encode: Callable[[str], Sequence[int]], text: str) -> Sequence[int]:
         if not text:
             return ()
         try:
-            return tuple(encode(text))
+            return encode(text)
         except (TypeError, UnicodeEncodeError):
             # What the two libraries raise for text that is not Unicode; else it is a fault of ours.
             _refuse_lone_surrogates(text)
             raise
+
+
+def _made(parts: Sequence[Sequence[int]], fits: Fits | None) -> tuple[int, ...]:
+    """Return the ids of *parts* one after the other, if *fits* has nothing against their number."""
+    if fits is not None:
+        fits(sum(map(len, parts)))
+    if len(parts) == 1 and len(parts[0]) <= _SLICE:
+        return tuple(parts[0])
+    ids: list[int] = []
+    for part in parts:
+        for start in range(0, len(part), _SLICE):
+            ids += part[start : start + _SLICE]
+    return tuple(ids)
 
 
 def _refuse_lone_surrogates(text: str) -> None:

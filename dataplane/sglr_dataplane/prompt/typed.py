@@ -19,6 +19,9 @@ from sglr_dataplane.prompt.messages import Prepared
 _PRIVATE_USE: Final = range(0xE000, 0xE040)
 """Some of what Unicode leaves to whoever wants it: who uses all of these means harm."""
 
+_PIECE: Final = 65_536
+"""Characters worked on in one go."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -92,14 +95,19 @@ class Mark:
 
     def removed(self, text: str) -> tuple[str, tuple[int, ...]]:
         """Return *text* without the marks, and the offsets of the letters that had them."""
-        pieces = text.split(self.letter)
+        kept: list[str] = []
         typed: list[int] = []
-        offset = 0
-        for piece in pieces[:-1]:
+        offset = start = 0
+        while True:
+            end = text.find(self.letter, start)
+            piece = text[start : end if end >= 0 else len(text)]
+            kept.append(piece)
             offset += len(piece)
+            if end < 0:
+                return "".join(kept), tuple(typed)
             if offset and (not typed or typed[-1] != offset - 1):
                 typed.append(offset - 1)
-        return "".join(pieces), tuple(typed)
+            start = end + 1
 
     def escapes_in(self, text: str) -> int:
         """Return how often *text* has the mark as JSON, HTML or URLs escape it."""
@@ -122,9 +130,11 @@ class Mark:
         return self._in_text(key) if self.controls.is_in(key) else key
 
     def _in_text(self, text: str) -> str:
+        # By pieces: to replace a million letters keeps every other thread waiting.
+        pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
         for first in self.controls.firsts:
-            text = text.replace(first, first + self.letter)
-        return text
+            pieces = [piece.replace(first, first + self.letter) for piece in pieces]
+        return "".join(pieces)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -15,7 +15,7 @@ from sglr_dataplane.prompt.conversation import Conversation
 from sglr_dataplane.prompt.ranges import integer_in
 from sglr_dataplane.prompt.rendering import rendered
 from sglr_dataplane.prompt.template import ChatTemplate
-from sglr_dataplane.prompt.tokenizer import Tokenizer
+from sglr_dataplane.prompt.tokenizer import Fits, Tokenizer
 from sglr_dataplane.vocab import Vocabulary
 
 _T = TypeVar("_T")
@@ -71,20 +71,23 @@ class Recipe:
         """The tokens of the model, by id."""
         return self.tokenizer.vocabulary
 
-    async def prompt(self, conversation: Conversation, size: int) -> PromptIds:
+    async def prompt(
+        self, conversation: Conversation, size: int, fits: Fits | None = None
+    ) -> PromptIds:
         """Return the prompt of *conversation*, in a thread when it may take a millisecond or more.
 
         Args:
             conversation: What the client sent.
             size: Bytes of the request's body: no prompt is much longer than that.
+            fits: Asked whether so many tokens are wanted, before their ids are made.
 
         Raises:
-            InvalidRequestError: The template or the tokenizer refuses it.
+            InvalidRequestError: The template, the tokenizer or *fits* refuses it.
         """
-        return await self._made(lambda: self._prompt(conversation), size)
+        return await self._made(lambda: self._prompt(conversation, fits), size)
 
     async def completion_prompt(
-        self, prompt: str | tuple[int, ...], param: str, size: int
+        self, prompt: str | tuple[int, ...], param: str, size: int, fits: Fits | None = None
     ) -> PromptIds:
         """Return *prompt*, text or ids, as it goes to a worker; in a thread when it is long.
 
@@ -92,29 +95,35 @@ class Recipe:
             prompt: Text, which gets the tokens that the model wants around a text; or ids.
             param: What a refusal names.
             size: Bytes of the request's body.
+            fits: As ``prompt``'s.
 
         Raises:
-            InvalidRequestError: An id is none of the vocabulary, or the tokenizer refuses it.
+            InvalidRequestError: An id is none of the vocabulary, or the tokenizer or *fits* refuses
+                it.
         """
-        return await self._made(lambda: self._completion_prompt(prompt, param), size)
+        return await self._made(lambda: self._completion_prompt(prompt, param, fits), size)
 
     async def _made(self, make: Callable[[], _T], size: int) -> _T:
         if size <= self.tokenizer.encode_in_thread_above:
             return make()
         return await asyncio.get_running_loop().run_in_executor(self.threads, make)
 
-    def _completion_prompt(self, prompt: str | tuple[int, ...], param: str) -> PromptIds:
+    def _completion_prompt(
+        self, prompt: str | tuple[int, ...], param: str, fits: Fits | None
+    ) -> PromptIds:
         if isinstance(prompt, str):
-            return PromptIds(prompt, self.tokenizer.encode_completion(prompt))
+            return PromptIds(prompt, self.tokenizer.encode_completion(prompt, fits))
+        if fits is not None:
+            fits(len(prompt))
         last = self.vocabulary.size - 1
         for at, token_id in enumerate(prompt):
             integer_in(token_id, f"{param}[{at}]", 0, last)
         return PromptIds(self.vocabulary.decode(prompt, self.vocabulary.special), prompt)
 
-    def _prompt(self, conversation: Conversation) -> PromptIds:
+    def _prompt(self, conversation: Conversation, fits: Fits | None) -> PromptIds:
         controls = self.tokenizer.controls if self.typed_controls_are_text else None
         prompt = rendered(conversation, self.template, controls)
-        ids = self.tokenizer.encode_typed(prompt.text, prompt.typed)
+        ids = self.tokenizer.encode_typed(prompt.text, prompt.typed, fits)
         if prompt.continuation:
             ids += self.tokenizer.encode(prompt.continuation)
         return PromptIds(prompt.text + prompt.continuation, ids, prompt.continuation)
