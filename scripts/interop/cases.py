@@ -47,7 +47,7 @@ class Case:
     path: str
     body: dict[str, Any]
     differs: str = ""
-    """Why the answers differ on purpose; the comparison then expects that they do."""
+    """Why the answers differ on purpose, in what is compared or in what is not."""
     ignored: frozenset[str] = field(default_factory=frozenset)
     """Aspects that are not compared: the engine has no say in them, or none that can be repeated."""
 

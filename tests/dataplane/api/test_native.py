@@ -97,6 +97,8 @@ async def test_several_prompts_or_choices_are_a_list(tmp_path: Path) -> None:
         ({"sampling_params": {"max_new_tokens": -1}}, "sampling_params.max_new_tokens"),
         ({"sampling_params": {"stop_regex": "a"}}, "sampling_params.stop_regex"),
         ({"sampling_params": {"regex": "a", "ebnf": "b"}}, "sampling_params.ebnf_grammar"),
+        ({"sampling_params": {"no_such": 1}}, "sampling_params.no_such"),
+        ({"sampling_params": {"max_tokens": 1}}, "sampling_params.max_tokens"),
         ({"sampling_params": {"regex": ""}}, "sampling_params.regex"),
         ({"lora_path": "x"}, "lora_path"),
         ({"model": "nope"}, "model"),

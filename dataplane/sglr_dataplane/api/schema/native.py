@@ -112,6 +112,11 @@ def _prompts(sent: NativeBody) -> tuple[tuple[PromptSource, ...], tuple[str, ...
 
 
 def _given(fields: dict[str, Any]) -> NativeSampling:
+    for name in fields.keys() - NATIVE_SAMPLING_FIELDS.keys():
+        # sglang: they are the arguments of a function, of which none may be unknown.
+        raise invalid(
+            f"sampling_params.{name}", "there is no parameter of that name", "unknown_parameter"
+        )
     for name, field in NATIVE_SAMPLING_FIELDS.items():
         value = fields.get(name)
         if field.fate == "refused" and value is not None and value not in field.neutral:
