@@ -46,6 +46,7 @@ _TOOL_PROBES = (
     Probe(("<|tool_calls_section_begin|>",), "kimi_k2"),
     Probe(("]<]minimax[>[",), "minimax-m3", "minimax-m3"),
     Probe(("<minimax:tool_call>",), "minimax-m2", "minimax"),
+    Probe(("<rfl:parameter",), "beam", "beam"),
     Probe(("<|channel|>", "<|start|>"), "gpt-oss", "gpt-oss"),
     Probe(("<|tool_call>", "<|channel>"), "gemma4", "gemma4"),
     Probe(("<start_function_call>",), "functiongemma"),

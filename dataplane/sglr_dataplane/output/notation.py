@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Protocol
 
 from sglr_dataplane.output.json_text import expect_string, json_value
 from sglr_dataplane.output.python_text import python_string, python_value
-from sglr_dataplane.output.source import Reading, Source
+from sglr_dataplane.output.source import MismatchError, Reading, Source
+
+_BLANK = re.compile(r"[ \t\r\n]")
 
 
 class Notation(Protocol):
@@ -20,10 +23,22 @@ class Notation(Protocol):
         """Read a string and return what it says; raises MismatchError when none comes next."""
         ...
 
+    def object_begins(self, source: Source) -> Reading[str]:
+        """Read as much of an object as tells that it is one, and return it.
+
+        Raises:
+            MismatchError: A brace is there, and neither a key nor its closing one.
+        """
+        ...
+
     def value(
-        self, source: Source, emit: Callable[[str], object], closers: tuple[str, ...]
+        self,
+        source: Source,
+        emit: Callable[[str], object],
+        closers: tuple[str, ...],
+        begun: str = "",
     ) -> Reading[bool]:
-        """Read a value, give it to *emit* as JSON, and return whether it is whole."""
+        """Read a value, which *begun* begins, give it to *emit* as JSON; return whether it is whole."""
         ...
 
 
@@ -36,11 +51,22 @@ class JsonNotation:
         """Read a JSON string."""
         return (yield from expect_string(source))
 
+    def object_begins(self, source: Source) -> Reading[str]:
+        """Read the brace and the whitespace behind it."""
+        found = (yield from source.expect("{")) + (yield from source.run(_BLANK))
+        if (yield from source.peek()) not in ("", '"', "}"):
+            raise MismatchError
+        return found
+
     def value(
-        self, source: Source, emit: Callable[[str], object], closers: tuple[str, ...]
+        self,
+        source: Source,
+        emit: Callable[[str], object],
+        closers: tuple[str, ...],
+        begun: str = "",
     ) -> Reading[bool]:
         """Read a JSON value."""
-        return (yield from json_value(source, emit, closers))
+        return (yield from json_value(source, emit, closers, begun=begun))
 
 
 class PythonNotation:
@@ -52,11 +78,21 @@ class PythonNotation:
         """Read a Python string."""
         return (yield from python_string(source))
 
+    def object_begins(self, source: Source) -> Reading[str]:
+        """Read nothing: keys may be any literal."""
+        del source
+        yield from ()
+        return ""
+
     def value(
-        self, source: Source, emit: Callable[[str], object], closers: tuple[str, ...]
+        self,
+        source: Source,
+        emit: Callable[[str], object],
+        closers: tuple[str, ...],
+        begun: str = "",
     ) -> Reading[bool]:
         """Read a Python literal; nothing but its own end ends it."""
-        del closers
+        del closers, begun
         return (yield from python_value(source, emit))
 
 

@@ -19,7 +19,7 @@ from sglr_dataplane.output.replay import Reader, by_character, one
 
 SEARCH = ToolSignature("search", {"properties": {"query": {"type": "string"}}})
 SGLANG = (
-    "apertus2509 cohere_command4 deepseekv3 deepseekv31 deepseekv32 deepseekv4 deepseekv41 dots "
+    "apertus2509 beam cohere_command4 deepseekv3 deepseekv31 deepseekv32 deepseekv4 deepseekv41 dots "
     "gemma4 gigachat3 gigachat35 glm glm45 glm47 gpt-oss hermes hunyuan inkling interns1 iquest_q1 "
     "k2_horizon kimi_k2 kimi_k3 lfm2 ling3 llama3 mimo minicpm5 minimax-m2 minimax-m3 mistral muse "
     "nanbeige poolside_v1 pythonic qwen qwen25 qwen3_coder spark25 step3 step3p5 trinity"
@@ -35,7 +35,7 @@ SMG = (
     "function_gemma iquest lfm2.5 ling llama_nemotron mistral_v13 plain qwen2.5 qwen3 qwen3_tagged"
 )
 REASONING = (
-    "deepseek-r1 deepseek_r1 deepseek-v3 deepseek-v4 deepseek-v41 deepseek_v31 dots ernie45 gemma4 "
+    "beam deepseek-r1 deepseek_r1 deepseek-v3 deepseek-v4 deepseek-v41 deepseek_v31 dots ernie45 gemma4 "
     "gigachat35 glm45 gpt-oss granite granite_thinking_parser hunyuan hunyuan_a13b inkling interns1 "
     "iquest_q1 k2_horizon kimi kimi_k2 kimi_k25 kimi_k3 kimi_thinking ling3 longcat mimo minimax "
     "minimax-append-think minimax-m3 mistral muse nano_v3 nanbeige nemotron_3 olmo3 openai_gptoss "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sglr_dataplane.output.arguments import Arguments
 from sglr_dataplane.output.bodies import Body
+from sglr_dataplane.output.bodies.tagged import Tag
 from sglr_dataplane.output.calls import Calls
 from sglr_dataplane.output.json_text import json_value
 from sglr_dataplane.output.source import Reading, Source
@@ -68,6 +69,40 @@ class TextMessage:
             return
         arguments.end()
         arguments.close(complete=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedMessage:
+    """The arguments of the tool *name*, each in an element of its own."""
+
+    name: str
+    parameter: Tag
+    ends: tuple[str, ...]
+    """What ends the message; it stays unread."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The elements' tags."""
+        return (self.parameter.opens, self.parameter.closes)
+
+    def read(self, source: Source, calls: Calls) -> Reading[None]:
+        """Read the elements; one also ends where the next begins, or the message does."""
+        calls.named(self.name)
+        calls.open()
+        arguments = Arguments(calls, calls.parameters(self.name))
+        begins = source.markers(self.parameter.opens, *self.ends)
+        ends = source.markers(*self.markers, *self.ends)
+        while (found := (yield from source.known(begins, calls.aside))) == self.parameter.opens:
+            yield from source.expect(self.parameter.opens)
+            attributes, _ = yield from source.text_until(">")
+            yield from source.expect(">")
+            arguments.begin(self.parameter.name_in(attributes))
+            if (yield from source.until(ends, arguments.add)) is None:
+                arguments.cut()
+                return
+            yield from source.literal(self.parameter.closes)
+            arguments.end()
+        arguments.close(complete=found is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,8 +189,9 @@ class JsonCall:
 
     def _arguments(self, sign: str) -> Reading[None]:
         if sign == "{":
-            notation = self._form.notation
-            whole = yield from notation.value(self._source, self._emit, self._form.closers)
+            notation, closers = self._form.notation, self._form.closers
+            begun = yield from notation.object_begins(self._source)
+            whole = yield from notation.value(self._source, self._emit, closers, begun)
         elif sign == '"':
             whole = yield from self._encoded()
         elif (yield from self._source.literal("null", "None")) is not None:

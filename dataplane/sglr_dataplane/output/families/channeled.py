@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from sglr_dataplane.output.bodies.framed import JsonMessage, MarkedMessage, TextMessage
+from sglr_dataplane.output.bodies.framed import (
+    JsonMessage,
+    MarkedMessage,
+    TaggedMessage,
+    TextMessage,
+)
 from sglr_dataplane.output.bodies.json_calls import JsonCalls
 from sglr_dataplane.output.bodies.tagged import Tag, TaggedCalls
 from sglr_dataplane.output.call_tags import CallTag, ThoughtTag
@@ -33,6 +39,7 @@ _ATEM = MarkedMessage(
         closers=("</atem:function_calls>",),
     ),
 )
+_BEAM_PARAMETER = Tag("<rfl:parameter", "</rfl:parameter>")
 _FUNCTIONS = "functions."
 # Tools that are built into the model: a chat endpoint does not run them, they are its thinking.
 _BUILTIN = re.compile(r"(?:python|assistant|browser|container)(?:\..*)?")
@@ -49,6 +56,14 @@ def harmony_route(header: str, _end: str) -> Route:
     channel = _CHANNEL.search(header)
     is_thought = channel is not None and channel[1] == "analysis"
     return Route("reasoning") if is_thought else Route("content")
+
+
+def beam_route(header: str, end: str) -> Route:
+    """Return where Beam sends a body: as harmony does, but calls are elements."""
+    recipient = _RECIPIENT.search(header)
+    if recipient is None:
+        return harmony_route(header, end)
+    return Route("call", TaggedMessage(recipient[1], _BEAM_PARAMETER, _HARMONY_ENDS))
 
 
 def inkling_route(header: str, end: str) -> Route:
@@ -84,6 +99,11 @@ _HARMONY = Channels(
     ),
     inner=("<|constrain|>",),
     first=(" to=", "to="),
+)
+_BEAM = replace(
+    _HARMONY,
+    route=beam_route,
+    inner=(*_HARMONY.inner, _BEAM_PARAMETER.opens, _BEAM_PARAMETER.closes),
 )
 _INKLING = Channels(
     starts=("<|message_model|>",),
@@ -134,6 +154,7 @@ TOOLS = (
     ToolFormat(
         "gpt-oss", (), aliases=("openai", "harmony"), channels=_HARMONY, tags=(_HARMONY_TAG,)
     ),
+    ToolFormat("beam", (), channels=_BEAM),
     ToolFormat("inkling", (), channels=_INKLING, tags=(_INKLING_TAG,)),
 )
 REASONING = (
@@ -150,6 +171,13 @@ REASONING = (
         ("<|channel|>final<|message|>",),
         aliases=("openai", "openai_gptoss", "harmony"),
         channels=_HARMONY,
+        tag=_HARMONY_THOUGHT,
+    ),
+    ReasoningFormat(
+        "beam",
+        ("<|channel|>analysis<|message|>",),
+        ("<|channel|>final<|message|>",),
+        channels=_BEAM,
         tag=_HARMONY_THOUGHT,
     ),
     ReasoningFormat("inkling", ("<|content_thinking|>",), ("<|content_text|>",), channels=_INKLING),
