@@ -12,14 +12,14 @@ import logging
 import random
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from kubernetes.aio.client import ApiClient
 
 from sglr_operator.caches import Caches
-from sglr_operator.cluster import CacheBuilder, credentials, slices_of
+from sglr_operator.cluster import CacheBuilder, crd_problem, credentials, slices_of
 from sglr_operator.config import Address, OperatorConfig
 from sglr_operator.elector import Clocks, Elector
 from sglr_operator.errors import KubeError, OperatorError
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _POOLS_EVERY: Final = 60.0
 """Seconds between two looks whether InferencePools are served by now."""
+_CRD_EVERY: Final = 60.0
+"""Seconds between two looks at the definition that is served: an upgrade of it needs no restart."""
 
 
 def since_boot() -> float:
@@ -56,6 +58,7 @@ class Operator:
         self._leadership: Leadership | None = None
         self._elector: Elector | None = None
         self._problem = "The operator is starting."
+        self._crd_problem = ""
         self._caches = Caches(
             lambda keys: self._leadership.mark(keys) if self._leadership is not None else None,
             self._status_seen,
@@ -109,6 +112,7 @@ class Operator:
                 metrics=self._metrics,
                 clock=since_boot,
                 failed=self.stop,
+                crd_problem=lambda: self._crd_problem,
             )
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(self._follow(kube))
@@ -146,6 +150,7 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._caches.reflectors:
                 tasks.create_task(reflector.run())
+            tasks.create_task(self._look_at_crd(kube))
             while not await self._serves_pools(kube):  # noqa: ASYNC110  # the API server tells nobody
                 await asyncio.sleep(_POOLS_EVERY)
             for pools in builder.build_pools():
@@ -162,6 +167,18 @@ class Operator:
                     self._problem = str(error)
                     logger.warning("API server not reached", extra={"problem": self._problem})
             await asyncio.sleep(self._config.watch.backoff_first)
+
+    async def _look_at_crd(self, kube: Kube) -> None:
+        """Compare the served definition with ours, for ever; backends are served either way."""
+        while True:
+            with suppress(KubeError):
+                problem = await crd_problem(kube)
+                if problem != self._crd_problem:
+                    self._crd_problem = problem
+                    self._metrics.crd_outdated.set(bool(problem))
+                    logger.error("the CRD is too old", extra={"problem": problem or "no more"})
+                    self._mark_all()
+            await asyncio.sleep(_CRD_EVERY)
 
     async def _serves_pools(self, kube: Kube) -> bool:
         try:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import msgspec
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import Configuration
 
 from sglr_operator.caches import SERVICE_LABEL, Caches
 from sglr_operator.compose import LABEL
 from sglr_operator.config import OperatorConfig
-from sglr_operator.errors import ConfigError
+from sglr_operator.errors import ConfigError, NotFoundError
 from sglr_operator.kube import Kube, KubeSource
 from sglr_operator.metrics import Metrics
 from sglr_operator.objects import (
@@ -35,7 +36,11 @@ from sglr_operator.resources import (
     SLICES,
     Resource,
 )
+from sglr_operator.schema import missing_fields
+from sglr_proto.backend import KIND
 
+_SHOWN: Final = 5
+"""Fields named in one sentence."""
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 T = TypeVar("T")
@@ -71,6 +76,38 @@ async def slices_of(kube: Kube) -> Resource:
         if await kube.serves(resource):
             return resource
     return SLICES[-1]
+
+
+async def crd_problem(kube: Kube) -> str:
+    """Return what the served definition lacks, as a sentence; ``""`` when nothing, or not known.
+
+    Read from the API's description, which needs no permission on definitions.
+
+    Raises:
+        KubeError: The API server did not answer.
+    """
+    try:
+        body = await kube.get(f"/openapi/v3/apis/{BACKENDS.group}/{BACKENDS.version}")
+    except NotFoundError:
+        return ""  # older than 1.24, or without the definition, which other sentences tell
+    schemas = msgspec.json.decode(body, type=_OpenApi).components.schemas
+    served = next((each for name, each in schemas.items() if name.endswith(f".{KIND}")), None)
+    missing = missing_fields(served) if served is not None else ()
+    if not missing:
+        return ""
+    shown = ", ".join(missing[:_SHOWN]) + (", …" if len(missing) > _SHOWN else "")
+    return (
+        f"The CRD in this cluster is older than the operator and drops {shown}: apply the current"
+        " one (kubectl apply --server-side -f crds/)."
+    )
+
+
+class _Components(msgspec.Struct, frozen=True):
+    schemas: dict[str, dict[str, Any]] = {}
+
+
+class _OpenApi(msgspec.Struct, frozen=True):
+    components: _Components = _Components()
 
 
 class CacheBuilder:

@@ -65,6 +65,8 @@ class Facts:
     """Of what was composed last; 0 when nothing ever was."""
     operator: str = ""
     """Who says so: namespace and name of the Lease."""
+    crd_problem: str = ""
+    """Why parts of the spec may be missing; empty when none are."""
     oversize: str = ""
     """Why the newest version cannot be sent; empty when it can."""
     spec_problem: str = ""
@@ -122,7 +124,8 @@ def _accepted(facts: Facts) -> _Claim:
         return _Claim(ACCEPTED, "False", "InvalidSpec", facts.spec_problem + keeps)
     if facts.conflict:
         return _Claim(ACCEPTED, "False", "ModelConflict", facts.conflict)
-    return _Claim(ACCEPTED, "True", "Accepted", "The spec is valid.")
+    # It stays accepted: what is there works, and what the definition drops nobody can see here.
+    return _Claim(ACCEPTED, "True", "Accepted", facts.crd_problem or "The spec is valid.")
 
 
 def _resolved(facts: Facts) -> _Claim:

@@ -54,6 +54,7 @@ class Leadership:
         metrics: Metrics,
         clock: Callable[[], float],
         failed: Callable[[], None],
+        crd_problem: Callable[[], str],
     ) -> None:
         """Prepare to lead.
 
@@ -66,6 +67,7 @@ class Leadership:
             metrics: Where everything is counted.
             clock: Seconds that also pass while the process is stopped.
             failed: Called when kopf died: the process is to be started anew.
+            crd_problem: What is wrong with the served definition, as a sentence; may be empty.
         """
         self._config = config
         self._caches = caches
@@ -75,6 +77,7 @@ class Leadership:
         self._metrics = metrics
         self._clock = clock
         self._failed = failed
+        self._crd_problem = crd_problem
         self._reconciler: Reconciler | None = None
         self._outranked: Epoch | None = None
         self.publisher = Publisher(
@@ -188,6 +191,7 @@ class Leadership:
             statuses,
             config=self._config.debounce,
             operator=str(self._config.lease),
+            crd_problem=self._crd_problem,
             permits=Permits(self._config.references, self._config.push.is_private),
             metrics=self._metrics,
             clock=self._clock,

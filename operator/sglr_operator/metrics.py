@@ -87,6 +87,11 @@ class Metrics:
             ["outcome"],
             registry=registry,
         )
+        self.crd_outdated = Gauge(
+            "sglr_operator_crd_outdated",
+            "1 while the served CRD lacks fields that this operator knows, else 0.",
+            registry=registry,
+        )
         self.foreign_writes = Counter(
             "sglr_operator_foreign_status_writes_total",
             "Statuses that another operator wrote over ours.",

@@ -73,12 +73,14 @@ class Reconciler:
         *,
         config: DebounceConfig,
         operator: str,
+        crd_problem: Callable[[], str],
         permits: Permits,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
         """Prepare one leadership of *operator*; nothing is read before :meth:`start`."""
         self._operator = operator
+        self._crd_problem = crd_problem
         self._permits = permits
         self._caches = caches
         self._publisher = publisher
@@ -343,6 +345,7 @@ class Reconciler:
             epoch=self._publisher.epoch,
             version=known.version,
             operator=self._operator,
+            crd_problem=self._crd_problem(),
             oversize=known.oversize,
             spec_problem=known.problem,
             conflict=self._conflicts.get(name, ""),

@@ -7,6 +7,7 @@ lists merge, and rules over several fields) stands here, next to each other in t
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -48,6 +49,7 @@ RULES: Final[dict[tuple[type, str], tuple[tuple[str, str], ...]]] = {
             "exactly one of service, selector, static and inferencePoolRef",
         ),
         ("!has(self.ports) || has(self.selector)", "ports goes with selector only"),
+        ("!has(self.http) || self.protocol == 'HTTP'", "http goes with protocol HTTP only"),
     ),
     (Tokenizer, ""): (
         (
@@ -209,6 +211,28 @@ def root() -> Schema:
             | {"description": "What the operator says; written by nobody else."},
         },
     }
+
+
+def missing_fields(served: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the paths of our fields that the *served* schema of an object lacks, sorted.
+
+    The API server drops them from what people apply and from what we write.
+    """
+    return tuple(sorted(_missing(root(), served, "")))
+
+
+def _missing(ours: Schema, served: Mapping[str, Any], path: str) -> Iterator[str]:
+    if served.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    for name, inner in ours.get("properties", {}).items():
+        place = f"{path}.{name}".lstrip(".")
+        found = served.get("properties", {}).get(name)
+        if found is None:
+            yield place
+        elif place != "metadata":
+            yield from _missing(inner, found, place)
+    if "items" in ours and "items" in served:
+        yield from _missing(ours["items"], served["items"], f"{path}[]")
 
 
 def of(struct: type[msgspec.Struct]) -> Schema:

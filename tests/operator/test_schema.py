@@ -111,6 +111,7 @@ GOOD: dict[str, list[Any]] = {
     "!has(self.apiKeyFile)": [{}, {"apiKeyFile": "k"}, {"apiKeySecretRef": {}}],
     "[has(self.service)": [{"service": {}}, {"selector": {}}, {"static": {}}],
     "!has(self.ports) || has": [{"service": {}}, {"selector": {}, "ports": [1]}],
+    "!has(self.http)": [{"protocol": "GRPC"}, {"protocol": "HTTP", "http": {}}],
     "self.all(p": [[1], [1, 2]],
     "(has(self.matchLabels)": [{"matchLabels": {"a": "b"}}, {"matchExpressions": [{}]}],
     "(self.operator": [
@@ -145,6 +146,7 @@ BAD: dict[str, list[Any]] = {
     "!has(self.apiKeyFile)": [{"apiKeyFile": "k", "apiKeySecretRef": {}}],
     "[has(self.service)": [{}, {"service": {}, "static": {}}, {"ports": [1]}],
     "!has(self.ports) || has": [{"service": {}, "ports": [1]}],
+    "!has(self.http)": [{"protocol": "GRPC", "http": {}}],
     "self.all(p": [[1, 1], [1, 2, 1]],
     "(has(self.matchLabels)": [{}, {"matchLabels": {}}, {"matchExpressions": []}],
     "(self.operator": [
@@ -197,7 +199,8 @@ def test_defaults_are_filled_in_as_the_server_does() -> None:
 
     assert stored["routing"]["policy"] == "CacheAware"
     assert stored["routing"]["sessionSticky"]["header"] == "x-session-id"
-    assert stored["workers"] == {"static": {"endpoints": [{"host": "a", "port": 30000}]}}
+    endpoint = {"host": "a", "port": 30000, "weight": 1, "priority": 0, "zone": ""}
+    assert stored["workers"] == {"static": {"endpoints": [endpoint]}, "protocol": "GRPC"}
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,10 @@ class FakeApi:
             "/apis/coordination.k8s.io/v1": ["leases"],
             "/apis/apiextensions.k8s.io/v1": ["customresourcedefinitions"],
         }
+        self.pruned: tuple[str, ...] = ()
+        """Fields of a status that the schema does not have, and that are dropped."""
+        self.openapi: Body | None = None
+        """How sglr.dev/v1alpha1 is described; None: not at all, as by old servers."""
         self.tokens: dict[str, Body] = {}
         """Token → the status a TokenReview answers."""
         self._tables: dict[str, _Table] = {}
@@ -187,7 +191,8 @@ class FakeApi:
         discovered = self._discover(path.rstrip("/"))
         if discovered is not None:
             return web.json_response(discovered)
-        if path.startswith("/apis/") and path.count("/") <= 3:  # /apis/GROUP/VERSION
+        # /apis/GROUP/VERSION, or what old servers do not describe.
+        if path.startswith("/openapi") or (path.startswith("/apis/") and path.count("/") <= 3):
             return status_answer(404, "NotFound", "no such group")
         call = await call_of(request)
         if not call.plural:
@@ -217,6 +222,8 @@ class FakeApi:
         if path == "/apis":
             groups = [root.split("/")[2:] for root in self.served if root.startswith("/apis/")]
             return {"groups": [group_entry(name, version) for name, version in groups]}
+        if path == "/openapi/v3/apis/sglr.dev/v1alpha1":
+            return self.openapi
         if path not in self.served:
             return None
         return {
@@ -308,7 +315,7 @@ class FakeApi:
         merged["metadata"]["namespace"] = call.namespace
         for part in ("status",) if call.subresource == "status" else ("spec", "data", "binaryData"):
             if part in call.body:
-                merged[part] = call.body[part]
+                merged[part] = {k: v for k, v in call.body[part].items() if k not in self.pruned}
         if found is not None and merged == found:
             return web.json_response(found)
         return web.json_response(self.put(call.plural, merged))
