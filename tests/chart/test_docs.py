@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 from sglr_dataplane import errors
+from sglr_proto.backend import read_manifests
 from support.charts import CHART, EVERYTHING, ROOT, chart, one, render
 
 DOCS = [
-    ROOT / "docs" / f"{name}.md" for name in ("install", "operate", "troubleshoot", "architecture")
+    ROOT / "docs" / f"{name}.md"
+    for name in ("install", "operate", "troubleshoot", "architecture", "migrate")
 ]
 
 
@@ -42,6 +44,31 @@ def test_values_in_words_are_values_of_the_chart(document: Path) -> None:
             for key in path.split("."):
                 assert key in found, path
                 found = found[key]
+
+
+def test_backends_that_replace_another_router_s_settings_are_backends() -> None:
+    """Each YAML block of the page passes the router's own decoder."""
+    blocks = re.findall(r"```yaml\n(.*?)```", text("migrate"), re.DOTALL)
+
+    assert len(blocks) == 2
+    for block in blocks:
+        read_manifests(block)
+
+
+def test_fields_that_replace_another_router_s_settings_exist() -> None:
+    """A path in the right column that begins like a field of the spec is one."""
+    crd = yaml.safe_load((CHART / "crds" / "sglr.dev_sglangbackends.yaml").read_text())
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    rows = re.findall(r"^\|[^\n]*?\|([^|\n]*)\|$", text("migrate"), re.MULTILINE)
+    named = [path for row in rows for path in re.findall(r"`([A-Za-z]+(?:\.[A-Za-z]+)+)", row)]
+    of_the_spec = [path for path in named if path.split(".")[0] in spec["properties"]]
+
+    assert len(of_the_spec) > 20
+    for path in of_the_spec:
+        found = spec
+        for key in path.split("."):
+            assert key in found.get("properties", {}), path
+            found = found["properties"][key]
 
 
 def test_every_reason_of_a_condition_that_is_not_true_is_explained() -> None:
