@@ -32,11 +32,11 @@ from sglr_dataplane.api.server import (
     listen,
     new_server,
 )
-from sglr_dataplane.engine.lean import LeanEngine, lean_engine
 from sglr_dataplane.fleet.across import AcrossCollector, families_of
 from sglr_dataplane.fleet.backend_keys import BackendKeys
-from sglr_dataplane.fleet.credentials import CredentialFiles, credentials_of
+from sglr_dataplane.fleet.credentials import CredentialFiles
 from sglr_dataplane.fleet.dispatch import Dispatcher
+from sglr_dataplane.fleet.engines import engine_for
 from sglr_dataplane.fleet.keys import Keys
 from sglr_dataplane.fleet.listener import Listener
 from sglr_dataplane.fleet.manifest_file import ManifestFile
@@ -44,7 +44,6 @@ from sglr_dataplane.fleet.observe import FleetCollector, describe
 from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.rates import Meter
 from sglr_dataplane.fleet.registry import Registry
-from sglr_dataplane.fleet.settings import settings_of
 from sglr_dataplane.fleet.signpost import Signpost
 from sglr_dataplane.fleet.shares import share_of_snapshot
 from sglr_dataplane.fleet.siblings import Siblings, Standing
@@ -60,8 +59,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.intake import Health, Intake
     from sglr_dataplane.fleet.intake_config import IntakeConfig
     from sglr_dataplane.fleet.worker import Worker
-    from sglr_proto.backend import SGLangBackend
-    from sglr_proto.snapshot import Endpoint, Snapshot
+    from sglr_proto.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -105,9 +103,7 @@ class Router:
         self._siblings = inherited.siblings if inherited is not None else None
         self._processes = self._siblings.count if self._siblings is not None else 1
         self.metrics = RouterMetrics(self._siblings.folder if self._siblings is not None else None)
-        self.registry = Registry(
-            self._engine, processes=self._processes, zone=config.zone
-        )
+        self.registry = Registry(engine_for, processes=self._processes, zone=config.zone)
         self._gauges = FleetCollector(self.registry)
         self.metrics.exposed.register(
             self._gauges
@@ -225,15 +221,9 @@ class Router:
             for key in self.registry.counts()
         }
 
-    def _engine(self, endpoint: Endpoint, backend: SGLangBackend) -> LeanEngine:
-        shown = credentials_of(backend.spec)
-        return lean_engine(
-            endpoint.address,
-            deadlines=settings_of(backend.spec).deadlines,
-            tls=shown.tls,
-            server_name=shown.server_name,
-            metadata=shown.metadata,
-        )
+    def _is_prepared(self, backend_key: str) -> bool:
+        """Return whether there is a recipe; a backend of HTTP workers needs none."""
+        return self.registry.is_http(backend_key) or self.recipes.get(backend_key) is not None
 
     def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()
@@ -302,7 +292,7 @@ class Router:
         deadline = time.monotonic() + _READY_SECONDS
         while time.monotonic() < deadline:
             counts = self.registry.counts()
-            if any(counts[key].ready and self.recipes.get(key) for key in counts):
+            if any(counts[key].ready and self._is_prepared(key) for key in counts):
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 

@@ -24,6 +24,7 @@ from sglr_proto.spec import (
     Workers,
 )
 from sglr_proto.spec_admission import Admission, RateLimit, RateScope
+from sglr_proto.spec_http import HttpWorkers, Protocol
 from sglr_proto.spec_model import (
     Adapter,
     AdapterDiscovery,
@@ -32,6 +33,7 @@ from sglr_proto.spec_model import (
     Traffic,
     refuse_unprintable,
 )
+from sglr_proto.spec_parsers import Parsers, ReasoningWhitespace, UnknownTools
 from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import (
     BodyField,
@@ -65,6 +67,7 @@ __all__ = [
     "FromWorker",
     "HeaderMatch",
     "HealthCheck",
+    "HttpWorkers",
     "HuggingFace",
     "LabelRequirement",
     "LabelSelector",
@@ -73,11 +76,14 @@ __all__ = [
     "Metadata",
     "Model",
     "OutlierDetection",
+    "Parsers",
     "PolicyName",
     "PoolRef",
     "PrefixHash",
+    "Protocol",
     "RateLimit",
     "RateScope",
+    "ReasoningWhitespace",
     "Retry",
     "Routing",
     "SGLangBackend",
@@ -92,6 +98,7 @@ __all__ = [
     "TlsMode",
     "Tokenizer",
     "Traffic",
+    "UnknownTools",
     "WorkerAuth",
     "Workers",
     "decode_backend",

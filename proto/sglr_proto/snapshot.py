@@ -17,7 +17,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from sglr_proto.address import join
-from sglr_proto.backend import SGLangBackend, StaticEndpoint, Workers
+from sglr_proto.backend import Protocol, SGLangBackend, StaticEndpoint, Workers
 from sglr_proto.errors import ManifestError, SnapshotError
 from sglr_proto.references import references_of
 from sglr_proto.resolved import Resolved
@@ -30,13 +30,6 @@ Epoch = tuple[Counter, Counter]
 hands since; ``(0, 0)`` without an operator. A later epoch outranks every version of an earlier."""
 
 NO_EPOCH: Final[Epoch] = (0, 0)
-
-
-class Protocol(enum.StrEnum):
-    """What a worker speaks."""
-
-    GRPC = "GRPC"
-    """``sglang.grpc.scheduler``."""
 
 
 class EndpointState(enum.StrEnum):

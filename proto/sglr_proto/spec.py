@@ -19,7 +19,10 @@ from msgspec import Meta
 from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
 from sglr_proto.spec_admission import Admission, RateLimit
+from sglr_proto.spec_grpc import GrpcWorkers
+from sglr_proto.spec_http import HttpWorkers, Protocol
 from sglr_proto.spec_model import Model, Traffic
+from sglr_proto.spec_parsers import Parsers
 from sglr_proto.spec_refs import Auth
 from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import Routing
@@ -43,7 +46,7 @@ class StaticEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             ge=1,
             le=65535,
-            description="The worker's gRPC port. Default: 30000, as SGLang has it.",
+            description="The worker's port. Default: 30000, as SGLang has it.",
         ),
     ] = 30000
     zone: Annotated[
@@ -148,7 +151,7 @@ class PoolRef(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where the workers are found: exactly one of the four ways."""
+    """Where the workers are found, by exactly one of the four ways, and what they speak."""
 
     service: Annotated[
         ServiceWorkers | None,
@@ -172,6 +175,28 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
             "Default: 30000 alone, as SGLang has it; at most 8, one per data-parallel rank.",
         ),
     ] = None
+    protocol: Annotated[
+        Protocol,
+        Meta(
+            description="What the workers speak. GRPC: SGLang's scheduler; the router makes the "
+            "prompt and reads the answer. HTTP: OpenAI's API (SGLang's own server, vLLM); requests "
+            "and answers are passed on. Default: GRPC."
+        ),
+    ] = Protocol.GRPC
+    grpc: Annotated[
+        GrpcWorkers | None,
+        Meta(
+            description="How workers of GRPC are connected to; only with `protocol: GRPC`. "
+            "Default: see there."
+        ),
+    ] = None
+    http: Annotated[
+        HttpWorkers | None,
+        Meta(
+            description="How workers of HTTP are connected to; only with `protocol: HTTP`. "
+            "Default: see there."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse no source, several sources, and ports that nobody uses or that repeat."""
@@ -192,6 +217,10 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
             raise ValueError(f"ports is set with {sources[0]}; expected it with selector only")
         if self.ports is not None and len(set(self.ports)) < len(self.ports):
             raise ValueError(f"ports is {list(self.ports)!r}; expected each port once")
+        if self.grpc is not None and self.protocol is not Protocol.GRPC:
+            raise ValueError("grpc is set with protocol HTTP; expected it with GRPC only")
+        if self.http is not None and self.protocol is not Protocol.HTTP:
+            raise ValueError("http is set with protocol GRPC; expected it with HTTP only")
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -209,6 +238,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Tokenizer,
         Meta(description="Where the model's tokenizer is. Default: the workers send theirs."),
     ] = Tokenizer()
+    parsers: Annotated[
+        Parsers,
+        Meta(description="How answers are read. Default: told by the chat template."),
+    ] = Parsers()
     workers: Annotated[Workers, Meta(description="Where the workers are found.")]
     routing: Annotated[
         Routing, Meta(description="How requests are spread over the workers. Default: see there.")

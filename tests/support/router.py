@@ -64,6 +64,15 @@ class RunningRouter:
         """Wait until ``/readyz`` says 200."""
         await eventually(self._is_ready)
 
+    async def until_workers_are(self, count: int) -> None:
+        """Wait until *count* workers of the first backend can be used."""
+
+        async def are_ready() -> bool:
+            facts = (await self.http.get("/readyz")).json()["backends"]
+            return bool(next(iter(facts.values()))["ready_workers"] >= count)
+
+        await eventually(are_ready)
+
     async def _is_ready(self) -> bool:
         return (await self.http.get("/readyz")).status_code == 200
 

@@ -138,13 +138,17 @@ class Ops:
         return {
             key: {
                 "model": self._registry.backend(key).spec.model.name,
-                "ready": counts.ready > 0 and self._recipes.get(key) is not None,
+                "ready": counts.ready > 0 and self._is_prepared(key),
                 "known_workers": counts.known,
                 "ready_workers": counts.ready,
                 "problem": self._problem(key, counts),
             }
             for key, counts in self._registry.counts().items()
         }
+
+    def _is_prepared(self, key: str) -> bool:
+        """Return whether prompts can be made; HTTP workers make them themselves."""
+        return self._registry.is_http(key) or self._recipes.get(key) is not None
 
     def _problem(self, key: str, counts: Counts) -> str | None:
         """Return what keeps *key* from serving as it is meant to, with addresses; None if nothing."""

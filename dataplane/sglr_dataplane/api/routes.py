@@ -14,6 +14,7 @@ from sglr_dataplane.api.dialects.messages import MessagesDialect
 from sglr_dataplane.api.dialects.native import NativeDialect
 from sglr_dataplane.api.dialects.responses import ResponsesDialect
 from sglr_dataplane.api.embeddings import Embeddings
+from sglr_dataplane.api.forward import FORWARDED, Forwarding
 from sglr_dataplane.api.parse import (
     ParseCalls,
     ParseThoughts,
@@ -24,15 +25,15 @@ from sglr_dataplane.api.parse import (
 )
 from sglr_dataplane.api.tokenization import Detokenize, Tokenize
 from sglr_dataplane.errors import NotServedError
+from sglr_dataplane.fleet.signpost import Signpost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from starlette.requests import Request
-    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from sglr_dataplane.api.dialect import Dialect
-    from sglr_dataplane.config import Limits, RouterConfig
+    from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.metrics import RouterMetrics
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 NOT_SERVED: Final = (
     "/rerank",
     "/v1/rerank",
+    "/score",
     "/v1/score",
+    "/classify",
     "/v1/classify",
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
@@ -70,55 +73,82 @@ def inference_routes(
     config: RouterConfig,
 ) -> list[Route]:
     """Return the routes of every inference API."""
-    walks = [
+    forwarding = Forwarding(
+        registry,
+        dispatcher,
+        metrics,
+        _signpost(registry, recipes),
+        limits=config.limits,
+        keepalive=config.keepalive,
+    )
+    return [
         Route(
             path,
-            Walk(
-                dialect,
-                recipes,
-                registry,
-                dispatcher,
-                metrics,
-                limits=config.limits,
-                keepalive=config.keepalive,
-            ),
+            _Endpoint(forwarding.before(app, path) if path in FORWARDED else app),
             methods=["POST"],
+        )
+        for path, app in _apps(recipes, registry, dispatcher, metrics, config).items()
+    ]
+
+
+class _Endpoint:
+    """An ASGI application as a route's endpoint: Starlette would call a function with a request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def _signpost(registry: Registry, recipes: Recipes) -> Signpost:
+    """Return a signpost to backends of either protocol; HTTP workers make their prompts."""
+    signpost = Signpost(registry)
+    signpost.is_prepared = lambda key: registry.is_http(key) or recipes.get(key) is not None
+    return signpost
+
+
+def _apps(
+    recipes: Recipes,
+    registry: Registry,
+    dispatcher: Dispatcher,
+    metrics: RouterMetrics,
+    config: RouterConfig,
+) -> dict[str, ASGIApp]:
+    """Return what answers for models of gRPC workers, by path."""
+    walks = {
+        path: Walk(
+            dialect,
+            recipes,
+            registry,
+            dispatcher,
+            metrics,
+            limits=config.limits,
+            keepalive=config.keepalive,
         )
         for path, dialect in _DIALECTS.items()
-    ]
-    tokenize = Tokenize(recipes, registry, config.limits)
-    detokenize = Detokenize(recipes, config.limits)
-    return [
-        *walks,
-        Route("/v1/messages/count_tokens", CountTokens(recipes, config.limits), methods=["POST"]),
-        Route(
-            "/v1/embeddings",
-            Embeddings(recipes, registry, dispatcher, metrics, limits=config.limits),
-            methods=["POST"],
-        ),
-        Route("/v1/tokenize", tokenize, methods=["POST"]),
-        Route("/tokenize", tokenize, methods=["POST"]),
-        Route("/v1/detokenize", detokenize, methods=["POST"]),
-        Route("/detokenize", detokenize, methods=["POST"]),
-        *_parse_routes(recipes, config.limits),
-        *(Route(path, _not_served, methods=["POST"]) for path in NOT_SERVED),
-    ]
+    }
+    limits = config.limits
+    tokenize = Tokenize(recipes, registry, limits)
+    detokenize = Detokenize(recipes, limits)
+    return {
+        **walks,
+        "/v1/messages/count_tokens": CountTokens(recipes, limits),
+        "/v1/embeddings": Embeddings(recipes, registry, dispatcher, metrics, limits=limits),
+        "/v1/tokenize": tokenize,
+        "/tokenize": tokenize,
+        "/v1/detokenize": detokenize,
+        "/detokenize": detokenize,
+        "/parse_function_call": ParseCalls(recipes, limits, calls_as_sglang),
+        "/parse/function_call": ParseCalls(recipes, limits, calls_as_smg),
+        "/separate_reasoning": ParseThoughts(recipes, limits, thoughts_as_sglang),
+        "/parse/reasoning": ParseThoughts(recipes, limits, thoughts_as_smg),
+        **dict.fromkeys(NOT_SERVED, _not_served),
+    }
 
 
-def _parse_routes(recipes: Recipes, limits: Limits) -> list[Route]:
-    return [
-        Route(path, endpoint, methods=["POST"])
-        for path, endpoint in (
-            ("/parse_function_call", ParseCalls(recipes, limits, calls_as_sglang)),
-            ("/parse/function_call", ParseCalls(recipes, limits, calls_as_smg)),
-            ("/separate_reasoning", ParseThoughts(recipes, limits, thoughts_as_sglang)),
-            ("/parse/reasoning", ParseThoughts(recipes, limits, thoughts_as_smg)),
-        )
-    ]
-
-
-async def _not_served(request: Request) -> Response:
+async def _not_served(scope: Scope, _receive: Receive, _send: Send) -> None:
     raise NotServedError(
-        f"No worker of this router serves {request.url.path}: workers are spoken to over gRPC, "
+        f"No worker of this router serves {scope['path']}: its workers are spoken to over gRPC, "
         "which has no such call."
     )

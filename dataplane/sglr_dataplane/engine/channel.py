@@ -58,6 +58,8 @@ class ChannelOptions:
     max_connections: int = 8
     """More than one only when the worker limits the streams of a connection. Calls beyond all
     limits wait their turn."""
+    idle_timeout: float = 60.0
+    """Seconds that a connection beyond the first is kept with nothing on it."""
     largest_message: int = LARGEST_MESSAGE
     limits: Limits = field(default_factory=Limits)
     keepalive: Keepalive = field(default_factory=Keepalive)
@@ -104,6 +106,7 @@ class Channel:
         self._draining: set[Link] = set()
         self._waiting: deque[Call] = deque()
         self._connecting: asyncio.Task[None] | None = None
+        self._tidying: asyncio.TimerHandle | None = None
         self._failures = 0
         self._retry_at = 0.0
         self.is_closed = False
@@ -193,6 +196,8 @@ class Channel:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait({self._connecting})
+        if self._tidying is not None:
+            self._tidying.cancel()
         self._refuse(self._take_waiting(), "The channel is closed.")
         for link in [*self._links, *self._draining]:
             link.close()
@@ -245,7 +250,24 @@ class Channel:
             self._connecting = None
             self._failures, self._retry_at = 0, 0.0
             self._links.append(link)
+            self._tidy_later()
             self._serve()
+
+    def _tidy_later(self) -> None:
+        """Look for connections that nobody needs, as long as there are several."""
+        if self._tidying is None and len(self._links) > 1:
+            wait = self._options.idle_timeout / 2
+            self._tidying = asyncio.get_running_loop().call_later(wait, self._tidy)
+
+    def _tidy(self) -> None:
+        """Close connections beyond the first that had nothing on them for long."""
+        self._tidying = None
+        before = asyncio.get_running_loop().time() - self._options.idle_timeout
+        for link in self._links[1:]:
+            if link.idle_since is not None and link.idle_since <= before:
+                self._links.remove(link)
+                link.close()
+        self._tidy_later()
 
     def _log_failure(self, error: Exception) -> None:
         # The 1st, 2nd, 4th, 8th: a worker that stays away is tried every few seconds for ever.
@@ -345,18 +367,23 @@ def format_timeout(seconds: float) -> bytes:
 
 
 def tls_context(
-    *, ca: str | None = None, certificate: str | None = None, key: str | None = None
+    *,
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    speaks: str = "h2",
 ) -> ssl.SSLContext:
-    """Return a context for HTTP/2 that checks the worker's certificate.
+    """Return a context that checks the worker's certificate.
 
     Args:
         ca: File of the authorities to trust; None for the system's.
         certificate: File of the chain this router shows; None for none.
         key: File of its private key.
+        speaks: What is spoken over it, as ALPN has it: ``h2`` or ``http/1.1``.
     """
     context = ssl.create_default_context(cafile=ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2  # RFC 9113, 9.2
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols([speaks])
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.engine.channel import tls_context
-from sglr_proto.backend import TlsMode
+from sglr_proto.backend import Protocol, TlsMode
 
 if TYPE_CHECKING:
     from sglr_proto.backend import SGLangBackend, Tls
@@ -52,15 +52,19 @@ def credentials_of(spec: Spec) -> Credentials:
             key = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             logger.error("worker key not readable", extra={"path": path})  # noqa: TRY400  # same
-    return Credentials(_context(spec.tls), spec.tls.server_name, key)
+    speaks = "http/1.1" if spec.workers.protocol is Protocol.HTTP else "h2"
+    return Credentials(_context(spec.tls, speaks), spec.tls.server_name, key)
 
 
-def _context(wanted: Tls) -> ssl.SSLContext | None:
+def _context(wanted: Tls, speaks: str) -> ssl.SSLContext | None:
     if wanted.mode is TlsMode.DISABLED:
         return None
     try:
         return tls_context(
-            ca=wanted.ca_file, certificate=wanted.certificate_file, key=wanted.key_file
+            ca=wanted.ca_file,
+            certificate=wanted.certificate_file,
+            key=wanted.key_file,
+            speaks=speaks,
         )
     except (OSError, ssl.SSLError) as error:
         logger.error("TLS files not usable", extra={"problem": str(error)})  # noqa: TRY400  # same

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sglr_dataplane.errors import (
     InvalidRequestError,
+    NotServedError,
     RequestTooLargeError,
     RouterError,
     WorkerBusyError,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def outcome_of(failure: RouterError) -> Outcome:
     """Return what *failure* says about the worker that it came from."""
-    innocent = (InvalidRequestError, RequestTooLargeError, WorkerBusyError)
+    innocent = (InvalidRequestError, RequestTooLargeError, NotServedError, WorkerBusyError)
     return Outcome.ABANDONED if isinstance(failure, innocent) else Outcome.FAILED
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from sglr_dataplane.fleet.schedule import Schedule
 from sglr_dataplane.fleet.selection import Offer
 from sglr_dataplane.fleet.settings import Settings, settings_of
 from sglr_dataplane.fleet.worker import Worker
+from sglr_proto.backend import Protocol
 from sglr_proto.snapshot import Endpoint
 from sglr_proto.spec_routing import ZonePreference
 
@@ -82,6 +83,7 @@ class Registry:
         self._zone = zone
         self._pools: dict[str, Pool] = {}
         self._routes = NO_ROUTES
+        self._has_http = False
         self._leaving: set[Worker] = set()
         self._order: tuple[Epoch, int] | None = None
         self._watchers: list[Callable[[], None]] = []
@@ -106,6 +108,7 @@ class Registry:
         before = set(self.workers())
         self._pools = {each.backend.key: self._merged(each) for each in snapshot.backends}
         self._routes = Routes(pool.backend for pool in self._pools.values())
+        self._has_http = any(map(self.is_http, self._pools))
         self._order = snapshot.order
         after = self.workers()
         leaving = tuple(sorted(before.difference(after), key=lambda worker: worker.id))
@@ -139,6 +142,16 @@ class Registry:
         """Return the backend *backend_key*; KeyError when it is gone."""
         return self._pools[backend_key].backend
 
+    @property
+    def has_http(self) -> bool:
+        """Whether the workers of any backend speak HTTP."""
+        return self._has_http
+
+    def is_http(self, backend_key: str) -> bool:
+        """Return whether the workers of *backend_key* speak HTTP; False when it is gone."""
+        pool = self._pools.get(backend_key)
+        return pool is not None and pool.backend.spec.workers.protocol is Protocol.HTTP
+
     def pool(self, backend_key: str) -> Pool | None:
         """Return the newest version of *backend_key*; None when it is gone."""
         return self._pools.get(backend_key)
@@ -152,9 +165,7 @@ class Registry:
         pool = self._pools.get(worker.backend_key)
         return pool.settings.schedule if pool is not None else Schedule()
 
-    def offer(
-        self, backend_key: str, *, without: Collection[str] = (), adapter: str = ""
-    ) -> Offer:
+    def offer(self, backend_key: str, *, without: Collection[str] = (), adapter: str = "") -> Offer:
         """Return the workers that may take a job now, those with an id in *without* left out.
 
         With an *adapter*, only those that list it.
@@ -325,8 +336,16 @@ def _is_same(one: Endpoint, other: Endpoint) -> bool:
 
 def _is_called_otherwise(one: SGLangBackend, other: SGLangBackend) -> bool:
     """Return whether the workers of two versions of a backend need other clients."""
+    if _called(one) != _called(other):
+        return True
     return any(
         getattr(one.spec, name) != getattr(other.spec, name)
         for name in ("timeouts", "health_check", "tls", "worker_auth")
     )
 
+
+def _called(backend: SGLangBackend) -> tuple[object, ...]:
+    """Return what the clients of *backend*'s workers are made from, besides its sections."""
+    workers = backend.spec.workers
+    names = backend.spec.model.worker_names if workers.protocol is Protocol.HTTP else ()
+    return workers.protocol, workers.http, names

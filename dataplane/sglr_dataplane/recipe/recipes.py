@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.errors import TokenizerUnavailableError
 from sglr_dataplane.fleet.caller import NOBODY, Caller
+from sglr_dataplane.output.formats import UnknownFormatError
 from sglr_dataplane.prompt.template import BrokenTemplateError
 from sglr_dataplane.recipe.loading import load_recipe
 from sglr_dataplane.recipe.recipe import Recipe
 from sglr_dataplane.recipe.sources import Folder, named_folder
 from sglr_dataplane.recipe.worker_bundles import WorkerBundles
 from sglr_dataplane.vocab import TokenizerLoadError
-from sglr_proto.backend import SGLangBackend
+from sglr_proto.backend import Protocol, SGLangBackend
 from sglr_proto.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_UNLOADABLE: Final = (TokenizerLoadError, BrokenTemplateError, UnknownFormatError)
+"""What a recipe may fail to load with."""
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 30.0
 """Seconds between two tries to load a recipe: a volume may be mounted, or filled, later."""
@@ -74,7 +77,12 @@ class Recipes:
 
     def apply(self, snapshot: Snapshot) -> None:
         """Want the recipes of *snapshot*'s backends, and no others."""
-        backends = [each.backend for each in snapshot.backends]
+        # Prompts for HTTP workers are not made here.
+        backends = [
+            each.backend
+            for each in snapshot.backends
+            if each.backend.spec.workers.protocol is not Protocol.HTTP
+        ]
         self._wanted = {backend.key: backend for backend in backends}
         self._loaded = {
             key: (backend, recipe)
@@ -176,7 +184,7 @@ class Recipes:
                 continue
             try:
                 recipe = self._load_now(backend, None)
-            except (TokenizerLoadError, BrokenTemplateError) as error:
+            except _UNLOADABLE as error:
                 self._failed(key, str(error))
                 continue
             self._problems.pop(key, None)
@@ -236,7 +244,7 @@ class Recipes:
         try:
             async with self._loads:
                 recipe = await asyncio.to_thread(self._load_now, backend, folder)
-        except (TokenizerLoadError, BrokenTemplateError) as error:
+        except _UNLOADABLE as error:
             self._failed(key, str(error))
             return
         wanted = self._wanted.get(key)
@@ -283,8 +291,9 @@ def _report(recipe: Recipe) -> None:
 
 def _needs_same(one: SGLangBackend, other: SGLangBackend) -> bool:
     """Return whether two versions of a backend need the same recipe."""
-    return (one.spec.tokenizer, one.spec.model.name) == (
+    return (one.spec.tokenizer, one.spec.parsers, one.spec.model.name) == (
         other.spec.tokenizer,
+        other.spec.parsers,
         other.spec.model.name,
     )
 

@@ -33,6 +33,7 @@ class Situation:
         registry = SimpleNamespace(
             backend=lambda _key: backend,
             workers=lambda _key: (),
+            is_http=lambda _key: False,
             counts=lambda: {"a/b": SimpleNamespace(known=self.known, ready=self.ready)},
         )
         intake = cast("Any", self)

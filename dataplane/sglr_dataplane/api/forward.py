@@ -1,0 +1,276 @@
+"""The walk of a forwarded request: what a backend of HTTP workers is asked, and what it answers.
+
+Body and answer pass as they are. What is read of them is what choosing a worker, trying another one
+and counting need; everything else is between the client and the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from sglr_dataplane.api.exchange import Exchange
+from sglr_dataplane.api.faults import anthropic_envelope, named_event
+from sglr_dataplane.api.forwarded import headers_for_worker, read, stand_in
+from sglr_dataplane.api.sse import DONE, failure_frame
+from sglr_dataplane.engine.renaming import with_model
+from sglr_dataplane.errors import RouterError, WorkerError
+from sglr_dataplane.job import Forward, Job, Piece, Usage, new_job_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from sglr_dataplane.api.forwarded import Asked
+    from sglr_dataplane.config import Limits
+    from sglr_dataplane.fleet.dispatch import Dispatcher
+    from sglr_dataplane.fleet.registry import Registry
+    from sglr_dataplane.fleet.routes import Target
+    from sglr_dataplane.fleet.signpost import Signpost
+    from sglr_dataplane.fleet.stream import Stream
+    from sglr_dataplane.metrics import RouterMetrics
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+_READ_IN_THREAD_ABOVE: Final = 250_000
+"""Bytes: reading holds the event loop for a millisecond up to here."""
+_NAMED: Final = frozenset({"/v1/messages", "/v1/responses"})
+"""Paths whose streams have named events, and no ``[DONE]``."""
+_AT_WORKERS: Final = {
+    "/v1/tokenize": "/tokenize",
+    "/v1/detokenize": "/detokenize",
+    "/rerank": "/v1/rerank",
+    "/score": "/v1/score",
+}
+"""Paths that workers have under another name as well; vLLM has the second only, SGLang both."""
+
+FORWARDED: Final = frozenset(
+    {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/generate",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/tokenize",
+        "/detokenize",
+        "/v1/rerank",
+        "/v1/score",
+        "/v1/classify",
+        "/classify",
+        *_AT_WORKERS,
+    }
+)
+"""Every path whose requests HTTP workers get; what they do not serve is 501."""
+
+
+class Forwarding:
+    """Forwards requests to the backends that have HTTP workers."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        metrics: RouterMetrics,
+        signpost: Signpost,
+        *,
+        limits: Limits,
+        keepalive: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Forward with these parts.
+
+        Args:
+            registry: Who there is.
+            dispatcher: Finds workers.
+            metrics: Where it is counted.
+            signpost: Says which backend a request goes to, of whichever protocol.
+            limits: What one request may use.
+            keepalive: Seconds of silence after which a stream gets a comment.
+            clock: The access log's.
+        """
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        self._signpost = signpost
+        self._limits = limits
+        self._keepalive = keepalive
+        self._clock = clock
+
+    def before(self, app: ASGIApp, path: str) -> Fork:
+        """Return what answers *path*: HTTP workers for their models, *app* for the others."""
+        return Fork(self, app, path, self._limits)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any backend has HTTP workers."""
+        return self._registry.has_http
+
+    def target(self, asked: Asked, exchange: Exchange) -> Target | None:
+        """Return where a request goes; None: to a backend of another protocol.
+
+        Raises:
+            RouterError: To none.
+        """
+        target = self._signpost.target(asked.model, exchange.caller)
+        return target if self._registry.is_http(target.backend_key) else None
+
+    async def answer(self, exchange: Exchange, target: Target, job: Job) -> None:
+        """Answer one request.
+
+        Raises:
+            RouterError: It fails before the answer has begun.
+            ClientGoneError: The client left; the worker's connection is closed.
+        """
+        exchange.note(model=job.model, stream=job.stream, job=job.id)
+        try:
+            async with exchange.while_connected(self._keepalive if job.stream else None):
+                stream = await self._dispatcher.dispatch(target.backend_key, job, exchange.caller)
+                async with aclosing(stream):
+                    with self._counting(exchange, job) as count:
+                        await self._tell(exchange, stream, job, count)
+        except RouterError as failure:
+            await exchange.fail(failure, lambda error: _failure(error, job))
+
+    async def job(
+        self, exchange: Exchange, body: bytes, asked: Asked, target: Target, path: str
+    ) -> Job:
+        """Return the job that asks a worker what *body* asks."""
+        name = asked.model
+        if name is None:
+            name = self._registry.backend(target.backend_key).spec.model.name
+            body = with_model(body, name)
+        return Job(
+            id=new_job_id(),
+            model=name,
+            input_ids=await _off_loop(stand_in, asked, len(body)),
+            stream=bool(asked.stream),
+            adapter=target.adapter,
+            forward=Forward(
+                path=_AT_WORKERS.get(path, path),
+                body=body,
+                headers=headers_for_worker(exchange.headers, exchange.request_id),
+                finishes=asked.choices,
+                has_named_events=path in _NAMED,
+            ),
+        )
+
+    async def _tell(
+        self, exchange: Exchange, stream: Stream, job: Job, count: Callable[[Usage], None]
+    ) -> None:
+        """Tell the client what *stream* brings: one piece with a media type, or frames."""
+        async for chunk in stream:
+            assert isinstance(chunk, Piece)  # noqa: S101  # an engine of HTTP sends nothing else
+            count(chunk.usage)
+            if chunk.media_type:
+                await self._tell_whole(exchange, chunk)
+            elif chunk.finish is None:
+                await exchange.send_events(chunk.data)
+                if exchange.content_sent_at is None:
+                    exchange.content_sent_at = self._clock()
+            else:
+                last = b"" if job.forward is not None and job.forward.has_named_events else DONE
+                await exchange.end_events(chunk.data + last)
+
+    async def _tell_whole(self, exchange: Exchange, piece: Piece) -> None:
+        if exchange.streams:
+            raise WorkerError("The worker answered in one piece what was asked for as a stream.")
+        await exchange.answer_as_it_is(piece.data, piece.media_type)
+
+    @contextmanager
+    def _counting(self, exchange: Exchange, job: Job) -> Generator[Callable[[Usage], None]]:
+        """Count what the answer has cost when the block ends, whether or not it is complete."""
+        usage = Usage()
+
+        def count(news: Usage) -> None:
+            nonlocal usage
+            usage = news
+
+        try:
+            yield count
+        finally:
+            if exchange.content_sent_at is not None:
+                seconds = exchange.content_sent_at - exchange.arrived
+                self._metrics.first_token.labels(job.model).observe(seconds)
+                exchange.note(first_token_seconds=round(seconds, 4))
+            for kind, number in (
+                ("prompt", usage.prompt_tokens),
+                ("cached", usage.cached_tokens),
+                ("completion", usage.completion_tokens),
+            ):
+                self._metrics.tokens.labels(job.model, kind).inc(number)
+            exchange.note(
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                cached_tokens=usage.cached_tokens,
+            )
+
+
+class Fork:
+    """One path: the protocol of a model's workers decides who answers."""
+
+    def __init__(self, forwarding: Forwarding, app: ASGIApp, path: str, limits: Limits) -> None:
+        """Answer *path* by *forwarding*, or let *app* answer."""
+        self._forwarding = forwarding
+        self._app = app
+        self._path = path
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; raises RouterError and ClientGoneError."""
+        forwarding = self._forwarding
+        if not forwarding.is_needed:
+            await self._app(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send)
+        body = await exchange.body(self._limits.max_body_bytes)
+        try:
+            asked = await _off_loop(read, body, len(body))
+        except RouterError:
+            # Whoever reads the whole body says best what is wrong with it.
+            await self._app(scope, _again(body, receive), send)
+            return
+        target = forwarding.target(asked, exchange)
+        if target is None:
+            await self._app(scope, _again(body, receive), send)
+            return
+        job = await forwarding.job(exchange, body, asked, target, self._path)
+        await forwarding.answer(exchange, target, job)
+
+
+async def _off_loop(do: Callable[[_A], _B], given: _A, size: int) -> _B:
+    """Return what *do* makes of *given*, in a thread if its *size* is large."""
+    if size <= _READ_IN_THREAD_ABOVE:
+        return do(given)
+    return await asyncio.to_thread(do, given)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that brings *body* once more, which was read already."""
+    is_told = False
+
+    async def replayed() -> Message:
+        nonlocal is_told
+        if is_told:
+            return await receive()
+        is_told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+def _failure(error: RouterError, job: Job) -> bytes:
+    """Return what ends a stream of *job*'s kind that failed after its status was sent."""
+    match job.forward.path if job.forward is not None else "":
+        case "/v1/messages":
+            return named_event(anthropic_envelope(error))
+        case "/v1/responses":
+            told = {"code": error.code, "message": error.message, "param": error.param}
+            return named_event({"type": "error", **told})
+        case _:
+            return failure_frame(error)
