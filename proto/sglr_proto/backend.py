@@ -33,7 +33,6 @@ from sglr_proto.spec_model import (
     Traffic,
     refuse_unprintable,
 )
-from sglr_proto.spec_parsers import Parsers, ReasoningWhitespace, UnknownTools
 from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import (
     BodyField,
@@ -76,14 +75,12 @@ __all__ = [
     "Metadata",
     "Model",
     "OutlierDetection",
-    "Parsers",
     "PolicyName",
     "PoolRef",
     "PrefixHash",
     "Protocol",
     "RateLimit",
     "RateScope",
-    "ReasoningWhitespace",
     "Retry",
     "Routing",
     "SGLangBackend",
@@ -98,7 +95,6 @@ __all__ = [
     "TlsMode",
     "Tokenizer",
     "Traffic",
-    "UnknownTools",
     "WorkerAuth",
     "Workers",
     "decode_backend",
