@@ -21,6 +21,7 @@ from sglr_proto.selector import LabelSelector
 from sglr_proto.spec_admission import Admission, RateLimit
 from sglr_proto.spec_http import HttpWorkers, Protocol
 from sglr_proto.spec_model import Model, Traffic
+from sglr_proto.spec_parsers import Parsers
 from sglr_proto.spec_refs import Auth
 from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import Routing
@@ -227,6 +228,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Tokenizer,
         Meta(description="Where the model's tokenizer is. Default: the workers send theirs."),
     ] = Tokenizer()
+    parsers: Annotated[
+        Parsers,
+        Meta(description="How answers are read. Default: told by the chat template."),
+    ] = Parsers()
     workers: Annotated[Workers, Meta(description="Where the workers are found.")]
     routing: Annotated[
         Routing, Meta(description="How requests are spread over the workers. Default: see there.")

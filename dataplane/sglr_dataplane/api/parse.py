@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from sglr_dataplane.config import Limits
+    from sglr_dataplane.fleet.caller import Caller
     from sglr_dataplane.output.collect import Message
     from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
     from sglr_dataplane.recipe import Recipes
@@ -53,7 +54,7 @@ class ParseCalls:
         """Answer one request; raises RouterError."""
         exchange = Exchange(scope, receive, send)
         sent = CALLS.read(await exchange.body(self._limits.max_body_bytes))
-        tools, thoughts = self._formats(sent)
+        tools, thoughts = self._formats(sent, exchange.caller)
         reader = Reader(
             tools=tools,
             reasoning=thoughts,
@@ -61,10 +62,12 @@ class ParseCalls:
         )
         await exchange.answer(self._tell(await _read(reader, sent.text)))
 
-    def _formats(self, sent: CallsBody) -> tuple[ToolFormat, ReasoningFormat | None]:
+    def _formats(
+        self, sent: CallsBody, caller: Caller
+    ) -> tuple[ToolFormat, ReasoningFormat | None]:
         if sent.tool_call_parser is not None:
             return named_calls(sent.tool_call_parser)
-        found = self._recipes.find(sent.model).tool_format
+        found = self._recipes.find(sent.model, caller).tool_format
         if found is None:
             raise invalid("tool_call_parser", "the model has no parser of its own, so name one")
         return named_calls(found.name)
@@ -83,14 +86,14 @@ class ParseThoughts:
         """Answer one request; raises RouterError."""
         exchange = Exchange(scope, receive, send)
         sent = THOUGHTS.read(await exchange.body(self._limits.max_body_bytes))
-        thoughts = self._format(sent)
+        thoughts = self._format(sent, exchange.caller)
         reader = Reader(reasoning=thoughts, starts=start_without_prompt(sent.text, thoughts))
         await exchange.answer(self._tell(await _read(reader, sent.text)))
 
-    def _format(self, sent: ThoughtsBody) -> ReasoningFormat:
+    def _format(self, sent: ThoughtsBody, caller: Caller) -> ReasoningFormat:
         if sent.reasoning_parser is not None:
             return named_thoughts(sent.reasoning_parser)
-        found = self._recipes.find(sent.model).reasoning_format
+        found = self._recipes.find(sent.model, caller).reasoning_format
         if found is None:
             raise invalid("reasoning_parser", "the model has no parser of its own, so name one")
         return found

@@ -85,6 +85,8 @@ def _chat_pipeline(request: ChatRequest, recipe: Recipe, prompt: PromptIds, job:
         min_tokens=job.sampling.min_new_tokens,
         hidden=frozenset() if request.shows_special else recipe.vocabulary.special,
         tokens=recipe.added_tokens,
+        unknown_tools=recipe.unknown_tools,
+        strip_thoughts=recipe.strips_thoughts,
         calls_before=sum(len(message.tool_calls or ()) for message in conversation.messages),
         new_call_id=_new_call_id,
     )

@@ -11,6 +11,9 @@ from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.families.deepseek import BAR
 from sglr_dataplane.output.formats import reasoning_format, tool_format
 
+AUTO: Final = "auto"
+NONE: Final = "none"
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -169,6 +172,31 @@ def detect(template_text: str, model_name: str, added_tokens: AbstractSet[str]) 
         reasoning.reasoning if reasoning else None,
         f"the chat template or the tokenizer has {', '.join(marks)}",
     )
+
+
+def choose(
+    wanted_tool: str,
+    wanted_reasoning: str,
+    template_text: str,
+    model_name: str,
+    added_tokens: AbstractSet[str],
+) -> Chosen:
+    """Return the formats that a backend's spec wants: by name, ``none``, or ``auto``: detected.
+
+    Raises:
+        UnknownFormatError: A format is wanted that is not known.
+    """
+    found = detect(template_text, model_name, added_tokens)
+    tool, reasoning, reasons = found.tool, found.reasoning, [found.reason]
+    if wanted_tool != AUTO:
+        tool = None if wanted_tool == NONE else tool_format(wanted_tool)
+        reasons.append(f"spec.parsers.toolCall is {wanted_tool}")
+    if wanted_reasoning != AUTO:
+        reasoning = None if wanted_reasoning == NONE else reasoning_format(wanted_reasoning)
+        reasons.append(f"spec.parsers.reasoning is {wanted_reasoning}")
+    if AUTO not in (wanted_tool, wanted_reasoning):
+        del reasons[0]
+    return Chosen(tool, reasoning, "; ".join(reasons))
 
 
 def _first(

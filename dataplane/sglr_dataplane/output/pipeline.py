@@ -21,6 +21,7 @@ from sglr_dataplane.output.passage import Passage, blocked
 from sglr_dataplane.output.sink import Sink
 from sglr_dataplane.output.source import Source, TextPiece
 from sglr_dataplane.output.stop import StopMatcher
+from sglr_dataplane.output.stripping import StrippingSink
 
 
 class Decoder(Protocol):
@@ -70,6 +71,7 @@ class Pipeline:
         tokens: frozenset[str] = frozenset(),
         calls_before: int = 0,
         unknown_tools: UnknownTools = "forward",
+        strip_thoughts: bool = False,
         min_tokens: int = 0,
         new_call_id: Callable[[], str],
     ) -> None:
@@ -89,6 +91,7 @@ class Pipeline:
                 only as that token (R4).
             calls_before: Tool calls in the conversation so far; some families count on (Kimi).
             unknown_tools: What becomes of calls to tools the client did not offer.
+            strip_thoughts: Whether whitespace around thoughts is left out.
             min_tokens: Tokens within which no stop string is complete.
             new_call_id: Returns an id no other call has.
         """
@@ -99,7 +102,8 @@ class Pipeline:
         self._read = rules.markers()
         self._stop = StopMatcher(stop, trim=trim_stop)
         self._trim = trim_stop
-        self._sink = Sink(
+        sink = StrippingSink if strip_thoughts else Sink
+        self._sink = sink(
             holds_space=bool(rules.openers or rules.wrappers or rules.drops or rules.has_tools)
         )
         ids = call_ids(tool_format.ids if tool_format else "random", new_call_id, calls_before)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from sglr_dataplane.output.detect import detect
+from sglr_dataplane.output.detect import choose
 from sglr_dataplane.prompt.json_values import is_array, is_object
 from sglr_dataplane.prompt.template import BrokenTemplateError, ChatTemplate
 from sglr_dataplane.prompt.tokenizer import MAX_CHARACTERS, Tokenizer
 from sglr_dataplane.recipe.recipe import Recipe
 from sglr_dataplane.recipe.sources import Folder
-from sglr_proto.backend import SGLangBackend
+from sglr_proto.backend import ReasoningWhitespace, SGLangBackend, UnknownTools
 
+_UNKNOWN_TOOLS: Mapping[UnknownTools, Literal["forward", "content", "drop"]] = {
+    UnknownTools.FORWARD: "forward",
+    UnknownTools.CONTENT: "content",
+    UnknownTools.DROP: "drop",
+}
 _LARGEST_TEMPLATE = 2**20
 """Bytes; the longest chat template there is has 16 KiB."""
 
@@ -40,11 +46,19 @@ def load_recipe(
     Raises:
         TokenizerLoadError: The tokenizer cannot be loaded.
         BrokenTemplateError: The chat template does not compile, or is not there.
+        UnknownFormatError: The spec names a parser that is not known.
     """
     tokenizer = Tokenizer.from_dir(folder.path, verdicts=cache_dir, max_characters=max_prompt_chars)
     template = _template(backend, folder.path)
     added_tokens = frozenset(tokenizer.vocabulary.added.values())
-    chosen = detect(template.text or "", backend.spec.model.name, added_tokens)
+    parsers = backend.spec.parsers
+    chosen = choose(
+        parsers.tool_call,
+        parsers.reasoning,
+        template.text or "",
+        backend.spec.model.name,
+        added_tokens,
+    )
     return Recipe(
         backend_key=backend.key,
         source=folder.source,
@@ -55,6 +69,8 @@ def load_recipe(
         tool_format=chosen.tool,
         reasoning_format=chosen.reasoning,
         formats_reason=chosen.reason,
+        unknown_tools=_UNKNOWN_TOOLS[parsers.unknown_tools],
+        strips_thoughts=parsers.reasoning_whitespace is ReasoningWhitespace.STRIP,
         added_tokens=added_tokens,
         ends=_end_ids(folder.path, tokenizer),
         threads=threads,

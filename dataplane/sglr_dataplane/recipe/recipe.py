@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sglr_dataplane.output.calls import UnknownTools
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.thinking import reasoning_start
@@ -52,6 +53,10 @@ class Recipe:
     reasoning_format: ReasoningFormat | None
     formats_reason: str
     """Why these formats were chosen, in one clause."""
+    unknown_tools: UnknownTools
+    """What becomes of calls to tools that a request did not offer."""
+    strips_thoughts: bool
+    """Whether whitespace around thoughts is left out."""
     added_tokens: frozenset[str]
     """Texts of the tokenizer's added tokens."""
     ends: frozenset[int]
