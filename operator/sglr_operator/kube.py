@@ -181,7 +181,9 @@ class Kube:
         url = f"{self._client.configuration.host}{path}"
         if query:
             url = f"{url}?{urlencode(query)}"
-        headers = {"Accept": "application/json", "Content-Type": content}
+        # The API server's own keys come as a kind of JSON of their own, or are refused with 406.
+        accept = "application/json, application/jwk-set+json"
+        headers = {"Accept": accept, "Content-Type": content}
         try:
             await self._client.update_params_for_auth(
                 headers, [], ["BearerToken"], path, method, body

@@ -211,7 +211,6 @@ class TokenKeys:
         if kid not in self._keys and (
             self._read_at is None or self._clock() - self._read_at >= _LOOK_AGAIN
         ):
-            self._read_at = self._clock()
             found = msgspec.json.decode(await self._kube.get(_KEYS), type=_Jwks)
             issuer = msgspec.json.decode(await self._kube.get(_DISCOVERY), type=_Issuer)
             self._issuer = issuer.issuer
@@ -220,6 +219,7 @@ class TokenKeys:
                 for each in found.keys
                 if each.kty == "RSA"
             }
+            self._read_at = self._clock()
         return self._keys.get(kid)
 
 

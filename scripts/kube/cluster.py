@@ -6,7 +6,8 @@
     scripts/kube/cluster.py compact DIR          let etcd forget every version but the newest
     scripts/kube/cluster.py down DIR             stop everything that `up` started
 
-The binaries come from scripts/kube/build.sh. There is no node: pods exist and have the status that
+The binaries come from scripts/kube/build.sh; a server of custom resources that scripts/kube/crdserver.sh
+built beside them is put behind the API server. There is no node: pods exist and have the status that
 tests give them, and the real EndpointSlice controller makes slices of them. Everything listens on
 127.0.0.1, on ports that were free; logs, keys and data are below DIR.
 """
@@ -31,6 +32,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from kube import crd_server  # found through the line above
+
 CONTROLLERS = (
     "endpoint,endpointslice,garbagecollector,namespace,serviceaccount,serviceaccount-token,"
     "root-ca-cert-publisher"
@@ -52,6 +57,7 @@ class Ports:
     etcd_peer: int
     api: int
     controllers: int
+    crd: int
 
 
 class Cluster:
@@ -62,7 +68,9 @@ class Cluster:
     prefix: tuple[str, ...] = ()
     """What every process is started through."""
     users = USERS
-    programs: tuple[str, ...] = ("kube-controller-manager", "kube-apiserver", "etcd")
+    programs: tuple[str, ...] = (
+        "kube-controller-manager", crd_server.NAME, "kube-apiserver", "etcd",
+    )  # fmt: skip
     """In the order in which they are stopped."""
 
     def __init__(self, root: Path, binaries: Path) -> None:
@@ -87,10 +95,23 @@ class Cluster:
             self._kubeconfig(user)
         self._start("etcd", self._etcd())
         self._start("kube-apiserver", self._apiserver())
-        self._await("kube-apiserver", lambda: self.get("/readyz") == "ok")
+        self.wait("kube-apiserver", lambda: self.get("/readyz") == "ok")
+        if self.has_crd_server:
+            self._start(crd_server.NAME, crd_server.command(self, self.crd_program))
+            crd_server.attach(self)
         self._start("kube-controller-manager", self._controllers())
         path = "/api/v1/namespaces/default/serviceaccounts/default"
-        self._await("kube-controller-manager", lambda: bool(self.get(path)))
+        self.wait("kube-controller-manager", lambda: bool(self.get(path)))
+
+    @property
+    def crd_program(self) -> Path:
+        """Where scripts/kube/crdserver.sh puts what it builds."""
+        return self.binaries.parent / "crd" / crd_server.NAME
+
+    @property
+    def has_crd_server(self) -> bool:
+        """Whether custom resources are served by a current server."""
+        return self.host == "127.0.0.1" and self.crd_program.exists()
 
     def down(self) -> None:
         """Stop everything, controllers first."""
@@ -101,7 +122,7 @@ class Cluster:
         """Stop the API server and start it again on the same port."""
         self._stop("kube-apiserver")
         self._start("kube-apiserver", self._apiserver())
-        self._await("kube-apiserver", lambda: self.get("/readyz") == "ok")
+        self.wait("kube-apiserver", lambda: self.get("/readyz") == "ok")
 
     def compact(self) -> None:
         """Let etcd forget history: watches from older versions are answered with 410."""
@@ -111,9 +132,23 @@ class Cluster:
 
     def get(self, path: str) -> str:
         """Return the body of a GET as administrator."""
+        return self._ask(path, None, "GET", "")
+
+    def ask(self, path: str, body: dict[str, Any]) -> str:
+        """Return the answer to a POST of *body* as administrator."""
+        return self._ask(path, body, "POST", "application/json")
+
+    def patch(self, path: str, body: dict[str, Any]) -> str:
+        """Return the answer to a merge patch as administrator."""
+        return self._ask(path, body, "PATCH", "application/merge-patch+json")
+
+    def _ask(self, path: str, body: dict[str, Any] | None, method: str, content: str) -> str:
+        headers = {"Authorization": f"Bearer {self._token('admin')}"}
         request = urllib.request.Request(  # our own https URL
             f"https://{self.host}:{self.ports.api}{path}",
-            headers={"Authorization": f"Bearer {self._token('admin')}"},
+            data=json.dumps(body).encode() if body is not None else None,
+            headers=headers | ({"Content-Type": content} if content else {}),
+            method=method,
         )
         context = ssl.create_default_context(cafile=str(self.keys / "ca.crt"))
         handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
@@ -154,6 +189,14 @@ class Cluster:
             f"--service-account-signing-key-file={keys}/accounts.key",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.96.0.0/24",
+            # How it proves itself to a server that answers for a group.
+            f"--requestheader-client-ca-file={keys}/ca.crt",
+            "--requestheader-allowed-names=aggregator",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={keys}/aggregator.crt",
+            f"--proxy-client-key-file={keys}/aggregator.key",
             # No kubelet registers, and nothing may publish this address as a Service.
             "--endpoint-reconciler-type=none",
         ]
@@ -208,7 +251,8 @@ class Cluster:
                 deadline = time.monotonic() + 10
             time.sleep(0.05)
 
-    def _await(self, name: str, claim: Callable[[], bool]) -> None:
+    def wait(self, name: str, claim: Callable[[], bool]) -> None:
+        """Return as soon as *claim* holds; end everything when the program *name* does not answer."""
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -225,21 +269,25 @@ class Cluster:
     def _make_keys(self) -> None:
         keys = self.keys
         elliptic = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        names = f"DNS:localhost,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:{self.host},IP:10.96.0.1"
+        names = (
+            "DNS:localhost,DNS:kubernetes.default.svc,DNS:crd-server.kube-system.svc,"
+            f"IP:127.0.0.1,IP:{self.host},IP:10.96.0.1"
+        )
         (keys / "server.ext").write_text(f"subjectAltName={names}\n")
         _openssl(
             *("req", "-x509", *elliptic, "-days", "30", "-subj", "/CN=test-ca"),
             *("-keyout", f"{keys}/ca.key", "-out", f"{keys}/ca.crt"),
         )
-        _openssl(
-            *("req", "-new", *elliptic, "-subj", "/CN=kube-apiserver"),
-            *("-keyout", f"{keys}/server.key", "-out", f"{keys}/server.csr"),
-        )
-        _openssl(
-            *("x509", "-req", "-in", f"{keys}/server.csr", "-days", "30"),
-            *("-CA", f"{keys}/ca.crt", "-CAkey", f"{keys}/ca.key", "-CAcreateserial"),
-            *("-extfile", f"{keys}/server.ext", "-out", f"{keys}/server.crt"),
-        )
+        for name, subject in (("server", "kube-apiserver"), ("aggregator", "aggregator")):
+            _openssl(
+                *("req", "-new", *elliptic, "-subj", f"/CN={subject}"),
+                *("-keyout", f"{keys}/{name}.key", "-out", f"{keys}/{name}.csr"),
+            )
+            _openssl(
+                *("x509", "-req", "-in", f"{keys}/{name}.csr", "-days", "30"),
+                *("-CA", f"{keys}/ca.crt", "-CAkey", f"{keys}/ca.key", "-CAcreateserial"),
+                *("-extfile", f"{keys}/server.ext", "-out", f"{keys}/{name}.crt"),
+            )
         _openssl("genrsa", "-out", f"{keys}/accounts.key", "2048")
         _openssl("rsa", "-in", f"{keys}/accounts.key", "-pubout", "-out", f"{keys}/accounts.pub")
 
@@ -281,7 +329,7 @@ class Cluster:
 
 
 def _free_ports() -> Ports:
-    sockets = [socket.socket() for _ in range(4)]
+    sockets = [socket.socket() for _ in range(5)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
     ports = [each.getsockname()[1] for each in sockets]

@@ -75,7 +75,7 @@ class NodeCluster(Cluster):
         resolver = str(Path(__file__).with_name("dns.py"))
         command = [sys.executable, resolver, str(self._config_of("admin")), self.host]
         self._start(Path(sys.executable).name, command)
-        self._await("kubelet", self._is_ready)
+        self.wait("kubelet", self._is_ready)
 
     def down(self) -> None:
         """Stop everything, the node's containers included."""
@@ -156,7 +156,7 @@ state = "{self.run}/containerd"
 """
         (self.root / "containerd.toml").write_text(settings)
         self._start("containerd", ["containerd", f"--config={self.root}/containerd.toml"])
-        self._await("containerd", lambda: bool(self._ctr("version")))
+        self.wait("containerd", lambda: bool(self._ctr("version")))
         self._load_pause()
 
     def _load_pause(self) -> None:

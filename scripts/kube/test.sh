@@ -1,7 +1,37 @@
 #!/bin/bash
-# Run the tests that need a real API server; build it first where it is not built yet.
+# Run the tests that need a real API server; build what they need first, where it is not built yet.
+#
+#   scripts/kube/test.sh [PYTEST ARGUMENTS]
+#
+# Everything that is slow to make is kept in ~/.cache/sglr-kube (SGLR_KUBE_CACHE), outside of the
+# repository. Each phase says how long it took; what is fetched is tried three times. Without the
+# server of custom resources the run goes on, and says how many CEL rules nobody checked.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=${SGLR_KUBE_CACHE:-$HOME/.cache/sglr-kube}
-scripts/kube/build.sh "$cache"
-SGLR_KUBE_BIN="$cache/bin" exec .venv/bin/pytest tests/kube "$@"
+
+phase() {
+  local begin=$SECONDS code=0 name=$1
+  shift
+  echo "== $name"
+  "$@" || code=$?
+  echo "== $name took $((SECONDS - begin)) s"
+  return "$code"
+}
+
+thrice() {
+  local attempt
+  for attempt in 1 2 3; do
+    if "$@"; then
+      return 0
+    fi
+    echo "attempt $attempt of 3 failed: $*" >&2
+    sleep $((attempt * 5))
+  done
+  return 1
+}
+
+phase "API server" thrice scripts/kube/build.sh "$cache"
+phase "server of custom resources" thrice scripts/kube/crdserver.sh "$cache" ||
+  echo "no server of custom resources: CEL rules are checked by cel-python alone"
+SGLR_KUBE_BIN="$cache/bin" phase "tests" .venv/bin/pytest tests/kube --durations=5 "$@"

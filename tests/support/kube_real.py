@@ -129,6 +129,31 @@ class RealCluster:
             },
         )
 
+    def grant_namespaced(self, namespace: str, *files: str) -> str:
+        """Create an account with the rules of *files* in *namespace* alone, and return its name."""
+        rbac, name = "rbac.authorization.k8s.io/v1", f"operator-of-{namespace}"
+        who = [{"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}]
+        watch, lease = (
+            [rule for file in each for rule in yaml.safe_load((RBAC / file).read_text())]
+            for each in (files, ("lease.yaml",))
+        )
+        account = {"name": name, "namespace": SYSTEM}
+        self.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+        for place, rules in ((namespace, watch), (SYSTEM, lease)):
+            meta = {"name": name, "namespace": place}
+            ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+            self.apply(
+                {"apiVersion": rbac, "kind": "Role", "metadata": meta, "rules": rules},
+                {
+                    "apiVersion": rbac,
+                    "kind": "RoleBinding",
+                    "metadata": meta,
+                    "subjects": who,
+                    "roleRef": ref,
+                },
+            )
+        return name
+
     def token(self, account: str, namespace: str, audience: str = "") -> str:
         """Return a fresh token of a service account."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
@@ -194,14 +219,16 @@ class RealCluster:
         self.kubectl("replace", "--raw", f"{path}/status", "-f", "-", stdin=json.dumps(body))
 
     @contextmanager
-    def operator(self, identity: str, port: int, *flags: str) -> Iterator[OperatorProcess]:
-        """Run `sglr-operator run` under its own account, serving routers on *port*."""
+    def operator(
+        self, identity: str, port: int, *flags: str, account: str = "operator"
+    ) -> Iterator[OperatorProcess]:
+        """Run `sglr-operator run` as *account*, serving routers on *port*."""
         sys.path.insert(0, str(REPO / "scripts" / "kube"))
         try:
             from cluster import Cluster  # type: ignore[import-not-found,unused-ignore]  # a script
         finally:
             sys.path.pop(0)
-        config = Cluster(self.root, self.binaries).kubeconfig(self.token("operator", SYSTEM))
+        config = Cluster(self.root, self.binaries).kubeconfig(self.token(account, SYSTEM))
         folder = Path(tempfile.mkdtemp(dir=self.root, prefix=identity))
         (folder / "kubeconfig").write_text(json.dumps(config))
         log = (folder / "log").open("wb")
