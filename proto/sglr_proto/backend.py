@@ -33,6 +33,7 @@ from sglr_proto.spec_model import (
     Traffic,
     refuse_unprintable,
 )
+from sglr_proto.spec_parsers import Parsers, ReasoningWhitespace, UnknownTools
 from sglr_proto.spec_resilience import HealthCheck, LastResort, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import (
     BodyField,
@@ -75,12 +76,14 @@ __all__ = [
     "Metadata",
     "Model",
     "OutlierDetection",
+    "Parsers",
     "PolicyName",
     "PoolRef",
     "PrefixHash",
     "Protocol",
     "RateLimit",
     "RateScope",
+    "ReasoningWhitespace",
     "Retry",
     "Routing",
     "SGLangBackend",
@@ -95,6 +98,7 @@ __all__ = [
     "TlsMode",
     "Tokenizer",
     "Traffic",
+    "UnknownTools",
     "WorkerAuth",
     "Workers",
     "decode_backend",
