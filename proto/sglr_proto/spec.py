@@ -19,6 +19,7 @@ from msgspec import Meta
 from sglr_proto.address import canonical_host, is_host, join
 from sglr_proto.selector import LabelSelector
 from sglr_proto.spec_admission import Admission, RateLimit
+from sglr_proto.spec_grpc import GrpcWorkers
 from sglr_proto.spec_http import HttpWorkers, Protocol
 from sglr_proto.spec_model import Model, Traffic
 from sglr_proto.spec_parsers import Parsers
@@ -182,6 +183,13 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
             "and answers are passed on. Default: GRPC."
         ),
     ] = Protocol.GRPC
+    grpc: Annotated[
+        GrpcWorkers | None,
+        Meta(
+            description="How workers of GRPC are connected to; only with `protocol: GRPC`. "
+            "Default: see there."
+        ),
+    ] = None
     http: Annotated[
         HttpWorkers | None,
         Meta(
@@ -209,6 +217,8 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
             raise ValueError(f"ports is set with {sources[0]}; expected it with selector only")
         if self.ports is not None and len(set(self.ports)) < len(self.ports):
             raise ValueError(f"ports is {list(self.ports)!r}; expected each port once")
+        if self.grpc is not None and self.protocol is not Protocol.GRPC:
+            raise ValueError("grpc is set with protocol HTTP; expected it with GRPC only")
         if self.http is not None and self.protocol is not Protocol.HTTP:
             raise ValueError("http is set with protocol GRPC; expected it with HTTP only")
 

@@ -268,7 +268,10 @@ def test_what_is_out_of_bounds_is_refused_with_its_path(
         ("spec.model.adapters[0].nmae", "name, servedName"),
         ("spec.traffic.wieght", "weight, priority, header"),
         ("spec.tokenizer.dir", "path, huggingFace, fromWorker, chatTemplate, controlTokens"),
-        ("spec.workers.sttic", "service, selector, static, inferencePoolRef, ports, protocol, http"),
+        (
+            "spec.workers.sttic",
+            "service, selector, static, inferencePoolRef, ports, protocol, grpc, http",
+        ),
         ("spec.workers.static.endpoint", "endpoints"),
         ("spec.workers.static.endpoints[1].prot", "host, port, zone, weight, priority"),
         (

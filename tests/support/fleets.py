@@ -60,7 +60,6 @@ def a_backend(
     return SGLangBackend(
         metadata=Metadata(name=name),
         spec=Spec(
-            workers=Workers(static=static),
             # In turn: which worker gets the next job is then plain to see in a test.
             **{
                 "model": model
@@ -68,6 +67,7 @@ def a_backend(
                 else Model(name=model, aliases=aliases, adapters=adapters),
                 "routing": Routing(policy=PolicyName.ROUND_ROBIN),
                 "tokenizer": Tokenizer(path="/models/m"),
+                "workers": Workers(static=static),
                 **sections,
             },
         ),

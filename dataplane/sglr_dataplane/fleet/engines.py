@@ -27,6 +27,7 @@ def engine_for(endpoint: Endpoint, backend: SGLangBackend) -> Engine:
         return lean_engine(
             endpoint.address,
             deadlines=settings.deadlines,
+            options=settings.channel,
             tls=shown.tls,
             server_name=shown.server_name,
             metadata=shown.metadata,

@@ -14,7 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sglr_dataplane.engine import GeneratingEngine
 from sglr_dataplane.errors import RouterError, WorkerUnavailableError
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     place of the one that was looked at before."""
 
 logger = logging.getLogger(__name__)
-
-_CLOSING: Final = 5.0
-"""Seconds for closing one connection, which waits for nothing but the kernel."""
 
 
 class Prober:
@@ -100,7 +97,7 @@ class Prober:
     async def _close(self, worker: Worker, engines: Iterable[Engine]) -> None:
         for engine in engines:
             try:
-                async with asyncio.timeout(_CLOSING):
+                async with asyncio.timeout(self._schedule_of(worker).closing):
                     await engine.aclose()
             except Exception:
                 # Its streams have ended; a connection that cannot be closed must not end the

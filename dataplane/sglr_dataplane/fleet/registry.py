@@ -348,4 +348,4 @@ def _called(backend: SGLangBackend) -> tuple[object, ...]:
     """Return what the clients of *backend*'s workers are made from, besides its sections."""
     workers = backend.spec.workers
     names = backend.spec.model.worker_names if workers.protocol is Protocol.HTTP else ()
-    return workers.protocol, workers.http, names
+    return workers.protocol, workers.grpc, workers.http, names

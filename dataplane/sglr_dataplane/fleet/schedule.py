@@ -26,6 +26,8 @@ class Schedule:
     facts: float = 15.0
     """Between two looks at what a healthy worker says of itself. It only changes with a restart,
     which most often fails a probe, and then is noticed at once; this is for one between two."""
+    closing: float = 5.0
+    """For closing one connection, which waits for nothing but the kernel."""
     generation: float | None = None
     """Between two probes that have a worker generate a token, unless it answered a job meanwhile;
     None never: each costs a step of the GPU, and there are as many askers as routers."""

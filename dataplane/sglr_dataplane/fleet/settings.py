@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sglr_dataplane.engine.channel import ChannelOptions
 from sglr_dataplane.engine.deadlines import Deadlines
+from sglr_dataplane.engine.h2.link import Keepalive
+from sglr_dataplane.engine.h2.state import Limits
 from sglr_dataplane.fleet.breaker import BreakerSettings
 from sglr_dataplane.fleet.gate import GateSettings
 from sglr_dataplane.fleet.rates import Rates
@@ -12,6 +15,7 @@ from sglr_dataplane.fleet.retry import RetrySettings
 from sglr_dataplane.fleet.schedule import Schedule
 from sglr_proto.duration import seconds
 from sglr_proto.spec import Spec
+from sglr_proto.spec_grpc import GrpcWorkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Settings:
     """One backend's settings."""
 
     breaker: BreakerSettings
+    channel: ChannelOptions
     deadlines: Deadlines
     gate: GateSettings
     rates: Rates
@@ -32,6 +37,7 @@ def settings_of(spec: Spec) -> Settings:
     """Return the settings that *spec* asks for."""
     return Settings(
         breaker=_breaker(spec),
+        channel=_channel(spec),
         deadlines=_deadlines(spec),
         gate=_gate(spec),
         rates=_rates(spec),
@@ -50,6 +56,17 @@ def _breaker(spec: Spec) -> BreakerSettings:
         window=seconds(wanted.window),
         ejection=seconds(wanted.base_ejection),
         longest=seconds(wanted.max_ejection),
+    )
+
+
+def _channel(spec: Spec) -> ChannelOptions:
+    wanted = spec.workers.grpc or GrpcWorkers()
+    return ChannelOptions(
+        max_connections=wanted.max_connections,
+        idle_timeout=seconds(wanted.idle_timeout),
+        largest_message=wanted.max_message_bytes,
+        limits=Limits(stream_window=wanted.stream_buffer_bytes),
+        keepalive=Keepalive(seconds(wanted.keepalive), seconds(wanted.keepalive_timeout)),
     )
 
 
@@ -100,7 +117,9 @@ def _retry(spec: Spec) -> RetrySettings:
 def _schedule(spec: Spec) -> Schedule:
     wanted = spec.health_check
     every = wanted.generate_interval
+    closing = (spec.workers.grpc or GrpcWorkers()).close_timeout
     return Schedule(
+        closing=seconds(closing),
         generation=seconds(every) if every is not None else None,
         interval=seconds(wanted.interval),
         failures=wanted.unhealthy_threshold,

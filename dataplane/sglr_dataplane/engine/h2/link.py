@@ -36,10 +36,6 @@ class Keepalive:
     after as long again."""
 
 
-SGLANG_KEEPALIVE: Final = Keepalive(interval=20.0)
-"""For workers known to be SGLang: their servers allow a ping every 10 s."""
-
-
 class Link(asyncio.Protocol):
     """One connection; its owner opens streams on it and hears of their news."""
 
@@ -66,6 +62,7 @@ class Link(asyncio.Protocol):
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._pinged_at = 0.0
+        self._emptied_at = self._loop.time()
         self.settled: asyncio.Future[None] = self._loop.create_future()
         """Done when streams can be opened; fails with H2Error when the connection ends before."""
         self.was_pinged_too_often = False
@@ -89,6 +86,11 @@ class Link(asyncio.Protocol):
     def takes_streams(self) -> bool:
         """Whether a stream may ever be opened again."""
         return self._machine.takes_streams
+
+    @property
+    def idle_since(self) -> float | None:
+        """When its last stream ended, by the loop's clock; None while it has one."""
+        return None if self._machine.streams else self._emptied_at
 
     def open(self, block: bytes, body: bytes, listener: Callable[[], None]) -> Stream:
         """Send a request; *listener* is called after each read that brings its stream news."""
@@ -215,6 +217,8 @@ class Link(asyncio.Protocol):
     def _settle_change(self) -> None:
         """Close a connection that takes no streams and has none; tell the owner what changed."""
         self._has_changed = False
+        if not self._machine.streams:
+            self._emptied_at = self._loop.time()
         if not self._machine.takes_streams and not self._machine.streams:
             self.close()
         self._on_change(self)
