@@ -44,9 +44,9 @@ from sglr_dataplane.fleet.observe import FleetCollector, describe
 from sglr_dataplane.fleet.prober import Prober
 from sglr_dataplane.fleet.rates import Meter
 from sglr_dataplane.fleet.registry import Registry
-from sglr_dataplane.fleet.signpost import Signpost
 from sglr_dataplane.fleet.shares import share_of_snapshot
 from sglr_dataplane.fleet.siblings import Siblings, Standing
+from sglr_dataplane.fleet.signpost import Signpost
 from sglr_dataplane.metrics import RouterMetrics
 from sglr_dataplane.recipe import Recipes
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
+    from sglr_dataplane.fleet.dispatch import Stage
     from sglr_dataplane.fleet.intake import Health, Intake
     from sglr_dataplane.fleet.intake_config import IntakeConfig
     from sglr_dataplane.fleet.worker import Worker
@@ -121,7 +122,10 @@ class Router:
         self.keys = Keys(config.keys, self._processes)
         self._meter = Meter(time.monotonic)
         self._dispatcher = Dispatcher(
-            self.registry, on_outcome=self._count_attempt, meter=self._meter
+            self.registry,
+            on_outcome=self._count_attempt,
+            meter=self._meter,
+            on_stage=self._observe_stage,
         )
         self.failure: Exception | None = None
         """Why the fleet is no longer tended; None while it is."""
@@ -224,6 +228,10 @@ class Router:
     def _is_prepared(self, backend_key: str) -> bool:
         """Return whether there is a recipe; a backend of HTTP workers needs none."""
         return self.registry.is_http(backend_key) or self.recipes.get(backend_key) is not None
+
+    def _observe_stage(self, backend_key: str, stage: Stage, seconds: float) -> None:
+        stages = self.metrics.stages(backend_key)
+        (stages.queue if stage == "queue" else stages.worker).observe(seconds)
 
     def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,22 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 # To 600 s: a long prompt behind a queue has its first token after minutes.
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+# From what a small model takes per token to what an overloaded engine does.
+_TOKEN_SECONDS: Final = (
+    *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 5, 10, 60, 600),
+)
+_KINDS: Final = ("prompt", "cached", "completion")
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """How long the requests of one backend spend where; each request is observed once a stage."""
+
+    prompt: Histogram
+    queue: Histogram
+    worker: Histogram
+    answer: Histogram
 
 
 class RouterMetrics:
@@ -50,6 +67,23 @@ class RouterMetrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self.token_time = Histogram(
+            "sglr_time_per_output_token_seconds",
+            "Mean time between two tokens of a streamed answer that is complete, first one left "
+            "out.",
+            ["model"],
+            buckets=_TOKEN_SECONDS,
+            registry=self.registry,
+        )
+        self._stage = Histogram(
+            "sglr_stage_seconds",
+            "Where requests spend their time: prompt (template and tokenizer), queue (for a place), "
+            "worker (to its first chunk, further attempts included), answer (from there to the end).",
+            ["backend", "stage"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._stages: dict[str, Stages] = {}
         self.duration = Histogram(
             "sglr_request_duration_seconds",
             "From a request's arrival to the last byte of its answer.",
@@ -92,6 +126,34 @@ class RouterMetrics:
             registry=self.registry,
         )
 
+    def stages(self, backend_key: str) -> Stages:
+        """Return where times of *backend_key*'s requests are observed."""
+        found = self._stages.get(backend_key)
+        if found is None:
+            names = (each.name for each in fields(Stages))
+            found = Stages(*(self._stage.labels(backend_key, name) for name in names))
+            self._stages[backend_key] = found
+        return found
+
+    def used(self, model: str, prompt: int, cached: int, completion: int) -> None:
+        """Count the tokens of an answer of *model*, by the worker's counters."""
+        for kind, count in zip(_KINDS, (prompt, cached, completion), strict=True):
+            if count:
+                self.tokens.labels(model, kind).inc(count)
+
+    def streamed(self, model: str, first: float, rest: float | None, tokens: int) -> None:
+        """Observe a stream of *model*.
+
+        Args:
+            model: As the client named it.
+            first: Seconds from its arrival to the first content.
+            rest: Seconds from there to its end; None when it is not complete.
+            tokens: Of one choice.
+        """
+        self.first_token.labels(model).observe(first)
+        if rest is not None and tokens > 1:
+            self.token_time.labels(model).observe(rest / (tokens - 1))
+
     def forget(self, backend_key: str, models: Iterable[str]) -> None:
         """Drop the series of a backend that is gone, and of the *models* nobody serves any more.
 
@@ -101,9 +163,13 @@ class RouterMetrics:
             return
         for outcome in ("succeeded", "failed", "abandoned"):
             _remove(self.attempts, backend_key, outcome)
+        self._stages.pop(backend_key, None)
+        for stage in fields(Stages):
+            _remove(self._stage, backend_key, stage.name)
         for model in models:
             _remove(self.first_token, model)
-            for kind in ("prompt", "cached", "completion"):
+            _remove(self.token_time, model)
+            for kind in _KINDS:
                 _remove(self.tokens, model, kind)
 
 

@@ -85,6 +85,7 @@ class Walk:
         """
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
+        began = self._clock()
         asked = await self._decoded(body)
         caller = exchange.caller
         recipe = self._recipes.find(asked.model, caller)
@@ -95,12 +96,13 @@ class Walk:
             async with exchange.while_connected(self._keepalive if asked.stream else None):
                 prompts = await prompts_of(asked, recipe, len(body), self._fits(asked, recipe))
                 jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
+                self._metrics.stages(recipe.backend_key).prompt.observe(self._clock() - began)
                 exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
                 chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs, caller)
                 async with aclosing(chunks):
                     answer = Answer(chunks, choices_of(asked, recipe, prompts, jobs))
                     tell = self._tell_events if asked.stream else self._tell_whole
-                    with self._counting(exchange, jobs[0], answer):
+                    with self._counting(exchange, recipe, jobs[0], answer):
                         await tell(exchange, reply, prompts, answer)
         except RouterError as failure:
             await exchange.fail(failure, reply.failure)
@@ -173,25 +175,26 @@ class Walk:
         await exchange.end_events(reply.end(answer.usages))
 
     @contextmanager
-    def _counting(self, exchange: Exchange, job: Job, answer: Answer) -> Generator[None]:
+    def _counting(
+        self, exchange: Exchange, recipe: Recipe, job: Job, answer: Answer
+    ) -> Generator[None]:
         """Count what the answer has cost when the block ends, whether or not it is complete."""
+        began, is_complete = self._clock(), False
         try:
             yield
+            is_complete = True
         finally:
-            if exchange.content_sent_at is not None:
-                seconds = exchange.content_sent_at - exchange.arrived
-                self._metrics.first_token.labels(job.model).observe(seconds)
-                exchange.note(first_token_seconds=round(seconds, 4))
+            ended, sent_at = self._clock(), exchange.content_sent_at
+            self._metrics.stages(recipe.backend_key).answer.observe(ended - began)
             usage = total_usage(answer.usages, job.sampling.n)
-            for kind, count in (
-                ("prompt", usage.prompt_tokens),
-                ("cached", usage.cached_tokens),
-                ("completion", usage.completion_tokens),
-            ):
-                self._metrics.tokens.labels(job.model, kind).inc(count)
-            exchange.note(
-                completion_tokens=usage.completion_tokens, cached_tokens=usage.cached_tokens
-            )
+            completion, cached = usage.completion_tokens, usage.cached_tokens
+            self._metrics.used(job.model, usage.prompt_tokens, cached, completion)
+            if sent_at is not None:
+                first, rest = sent_at - exchange.arrived, ended - sent_at
+                each = completion // len(answer.usages)
+                self._metrics.streamed(job.model, first, rest if is_complete else None, each)
+                exchange.note(first_token_seconds=round(first, 4))
+            exchange.note(completion_tokens=completion, cached_tokens=cached)
 
 
 def _logprobs(wish: LogprobsWish | None, vocab_size: int) -> LogprobsWish | None:

@@ -132,7 +132,7 @@ class Forwarding:
             async with exchange.while_connected(self._keepalive if job.stream else None):
                 stream = await self._dispatcher.dispatch(target.backend_key, job, exchange.caller)
                 async with aclosing(stream):
-                    with self._counting(exchange, job) as count:
+                    with self._counting(exchange, target.backend_key, job) as count:
                         await self._tell(exchange, stream, job, count)
         except RouterError as failure:
             await exchange.fail(failure, lambda error: _failure(error, job))
@@ -183,9 +183,12 @@ class Forwarding:
         await exchange.answer_as_it_is(piece.data, piece.media_type)
 
     @contextmanager
-    def _counting(self, exchange: Exchange, job: Job) -> Generator[Callable[[Usage], None]]:
+    def _counting(
+        self, exchange: Exchange, backend_key: str, job: Job
+    ) -> Generator[Callable[[Usage], None]]:
         """Count what the answer has cost when the block ends, whether or not it is complete."""
         usage = Usage()
+        began, is_complete = self._clock(), False
 
         def count(news: Usage) -> None:
             nonlocal usage
@@ -193,22 +196,19 @@ class Forwarding:
 
         try:
             yield count
+            is_complete = True
         finally:
-            if exchange.content_sent_at is not None:
-                seconds = exchange.content_sent_at - exchange.arrived
-                self._metrics.first_token.labels(job.model).observe(seconds)
-                exchange.note(first_token_seconds=round(seconds, 4))
-            for kind, number in (
-                ("prompt", usage.prompt_tokens),
-                ("cached", usage.cached_tokens),
-                ("completion", usage.completion_tokens),
-            ):
-                self._metrics.tokens.labels(job.model, kind).inc(number)
-            exchange.note(
-                prompt_tokens=usage.prompt_tokens,
-                completion_tokens=usage.completion_tokens,
-                cached_tokens=usage.cached_tokens,
-            )
+            ended, sent_at = self._clock(), exchange.content_sent_at
+            self._metrics.stages(backend_key).answer.observe(ended - began)
+            prompt, cached = usage.prompt_tokens, usage.cached_tokens
+            completion = usage.completion_tokens
+            self._metrics.used(job.model, prompt, cached, completion)
+            if sent_at is not None:
+                first, rest = sent_at - exchange.arrived, ended - sent_at
+                each = completion // max(job.forward.finishes if job.forward else 1, 1)
+                self._metrics.streamed(job.model, first, rest if is_complete else None, each)
+                exchange.note(first_token_seconds=round(first, 4))
+            exchange.note(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
 
 
 class Fork:

@@ -7,9 +7,10 @@ import logging
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sglr_dataplane.errors import (
     NoAvailableWorkersError,
@@ -28,8 +29,6 @@ from sglr_dataplane.fleet.stream import Stream
 from sglr_proto.backend import RateScope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.gate import Slot
     from sglr_dataplane.fleet.lease import OnOutcome
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Owners = tuple[tuple[str, Rates], ...]
+Stage = Literal["queue", "worker"]
+OnStage = Callable[[str, Stage, float], None]
 
 
 @dataclass(slots=True)
@@ -73,6 +74,7 @@ class Dispatcher:
         *,
         on_outcome: OnOutcome | None = None,
         meter: Meter | None = None,
+        on_stage: OnStage | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -82,12 +84,15 @@ class Dispatcher:
             registry: Who there is.
             on_outcome: Told the worker and the outcome of every attempt, once.
             meter: Counts what callers use; None: one of its own.
+            on_stage: Told the backend's key, ``queue`` or ``worker``, and the seconds a job was
+                there, whether or not it came further.
             clock: Seconds that only go up; the one the prober reads.
             chance: A number in ``[0, 1)``, for the jitter of waits.
         """
         self._registry = registry
         self._on_outcome: OnOutcome = on_outcome or _unheard
         self._meter = meter or Meter(clock)
+        self._on_stage: OnStage = on_stage or _unobserved
         self._clock = clock
         self._chance = chance
 
@@ -118,16 +123,27 @@ class Dispatcher:
             self._meter.admit(owner, rates, len(job.input_ids))
         pool.budget.request(self._clock())
         ends_at = self._clock() + pool.settings.deadlines.total
-        slot = await pool.gate.enter(caller.name, caller.priority, ends_at)
+        slot = await self._enter(pool, caller, ends_at)
+        entered_at = self._clock()
         try:
             attempts = Attempts(pool, job, routing_key(pool.backend.spec.routing, caller), ends_at)
             stream = await self._try_workers(attempts, slot)
         except BaseException:
             slot.release()
             raise
+        finally:
+            self._on_stage(backend_key, "worker", self._clock() - entered_at)
         counts = stream.completion  # not the stream: it could not end by being dropped
         stream.afterwards(lambda: self._ended(slot, owners, sum(counts.values())))
         return stream
+
+    async def _enter(self, pool: Pool, caller: Caller, ends_at: float) -> Slot:
+        """Return a place for a job of *caller*; raises TooManyRequestsError."""
+        came_at = self._clock()
+        try:
+            return await pool.gate.enter(caller.name, caller.priority, ends_at)
+        finally:
+            self._on_stage(pool.backend.key, "queue", self._clock() - came_at)
 
     def _ended(self, slot: Slot, owners: Owners, completion_tokens: int) -> None:
         slot.release()
@@ -265,6 +281,10 @@ def _owners(pool: Pool, caller: Caller) -> Owners:
         owner = f"{pool.backend.key} {caller.name}" if each else f"{pool.backend.key} *"
         owners.append((owner, rates))
     return tuple(owners)
+
+
+def _unobserved(_backend_key: str, _stage: Stage, _seconds: float) -> None:
+    """Be the hook when nobody observes."""
 
 
 def _unheard(_worker: Worker, _outcome: Outcome) -> None:

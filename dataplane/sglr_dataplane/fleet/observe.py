@@ -50,6 +50,12 @@ class FleetCollector(Collector):
             workers,
             lambda worker: _BREAKER_VALUES[worker.breaker.state],
         )
+        yield _each(
+            "sglr_worker_load",
+            "Jobs of everybody that a worker is busy with, as far as it says; at least ours.",
+            workers,
+            lambda worker: worker.load,
+        )
         yield from self._queues()
 
     def _states(self, workers: tuple[Worker, ...]) -> GaugeMetricFamily:

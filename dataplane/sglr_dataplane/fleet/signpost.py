@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.registry import Registry
 
 
+def _always(_backend_key: str) -> bool:
+    """Be true of every backend."""
+    return True
+
+
 class Signpost:
     """Chooses among the backends of a registry that serve a name."""
 
@@ -30,8 +35,18 @@ class Signpost:
         self.is_prepared: Callable[[str], bool] = _always
         """Whether this process has what a backend needs beside its workers."""
 
-    def target(self, model: str | None, caller: Caller = NOBODY) -> Target:
-        """Return where *caller*'s request for *model* goes; None: the only model there is.
+    def target(
+        self,
+        model: str | None,
+        caller: Caller = NOBODY,
+        among: Callable[[str], bool] = _always,
+    ) -> Target:
+        """Return where *caller*'s request for *model* goes.
+
+        Args:
+            model: A name that clients send; None: the only model there is.
+            caller: Who asks.
+            among: Whether a backend, by its key, is to be chosen from at all.
 
         Raises:
             InvalidRequestError: None is named, and there are several.
@@ -40,7 +55,11 @@ class Signpost:
             NoAvailableWorkersError: Every backend of that name wants no requests like this one.
         """
         name = model if model is not None else self._only_model()
-        ways = [way for way in self._registry.routes.ways(name) if self._exists(way, caller)]
+        ways = [
+            way
+            for way in self._registry.routes.ways(name)
+            if among(way.backend_key) and self._exists(way, caller)
+        ]
         if not ways or not caller.may_use(name):
             # One sentence for both: nobody learns what others may use.
             raise UnknownModelError(
@@ -79,8 +98,3 @@ class Signpost:
         if not selection.usable(selection.having(way.adapter, pool.workers.values())):
             return WayState.DOWN
         return WayState.FULL if pool.gate.is_full else WayState.OPEN
-
-
-def _always(_backend_key: str) -> bool:
-    """Be true of every backend."""
-    return True

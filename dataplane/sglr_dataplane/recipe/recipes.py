@@ -122,7 +122,8 @@ class Recipes:
             TokenizerUnavailableError: Its recipe is not loaded (yet).
         """
         assert self._signpost is not None  # noqa: S101  # who is asked follows one
-        return self.at(self._signpost.target(model, caller))
+        # Who comes here goes to no HTTP worker: it was asked before, of all backends.
+        return self.at(self._signpost.target(model, caller, self._wanted.__contains__))
 
     def at(self, target: Target) -> Recipe:
         """Return the recipe for a request that goes to *target*.

@@ -86,6 +86,15 @@ async def test_a_full_queue_spills_over_to_the_next_priority() -> None:
     )
 
 
+def test_a_choice_among_some_knows_no_others() -> None:
+    """What another walk serves is nothing here, however heavy."""
+    post, _ = a_signpost(a_backend("a", traffic=Traffic(weight=1000)), a_backend("b"))
+
+    assert post.target("m", among=lambda key: key == "default/b") == Target("default/b")
+    with pytest.raises(UnknownModelError):
+        post.target("m", among=lambda _: False)
+
+
 def test_without_a_name_the_only_model_is_meant() -> None:
     """Behind however many backends; with two models the client must say which."""
     one, _ = a_signpost(a_backend("a"), a_backend("b"))
