@@ -101,12 +101,15 @@ async def test_the_status_belongs_to_our_field_manager_and_settles(cluster: Real
         cluster.apply(backend(namespace))
         async with routing(port):
             await within(lambda: ready(cluster, namespace), what="Ready")
-            await asyncio.sleep(2.5)
-            first = cluster.get("sglb", "chat", namespace)["metadata"]["resourceVersion"]
-            await asyncio.sleep(3.0)
+            # Others are written meanwhile, each with all that a backend goes through.
+            settled = ""
+            for other in ("one", "two"):
+                settled = cluster.get("sglb", "chat", namespace)["metadata"]["resourceVersion"]
+                cluster.apply(backend(namespace, other))
+                await within(lambda name=other: ready(cluster, namespace, name), what="another")
             body = cluster.get("sglb", "chat", namespace)
 
-    assert body["metadata"]["resourceVersion"] == first
+    assert body["metadata"]["resourceVersion"] == settled
     owners = {each["manager"] for each in body["metadata"]["managedFields"]}
     assert "sglr-operator" in owners
     assert "finalizers" not in body["metadata"]
@@ -148,7 +151,13 @@ async def test_a_standby_takes_over_in_time(
         await within(lambda: leader.logged("serving routers"), what="the first leads")
         standby = stack.enter_context(cluster.operator(f"{how.name}-b", second))
         cluster.apply(backend(namespace))
-        await asyncio.sleep(2.0)
+        seen: set[str] = set()
+
+        def renewed() -> bool:
+            seen.add(cluster.get("lease", "sglr-operator", SYSTEM)["spec"]["renewTime"])
+            return len(seen) > 3  # the standby, as often as the leader, looked at it
+
+        await within(renewed, what="the leader renews")
         assert not standby.logged("serving routers")
         began = time.monotonic()
         leader.signal(how)
@@ -179,7 +188,7 @@ async def test_a_paused_leader_cannot_push_what_it_knew(cluster: RealCluster) ->
             applied = len(router.applied)
             leader.signal(signal.SIGCONT)
             await within(lambda: leader.logged("leadership lost"), what="it finds out")
-            await asyncio.sleep(1.0)
+            await within(lambda: not router.intake.connected, what="its router is sent away")
 
             assert len(router.applied) == applied
             lease = cluster.get("lease", "sglr-operator", SYSTEM)

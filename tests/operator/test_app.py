@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from sglr_proto.backend import SGLangBackend
 from support.kube_api import FakeApi, running_api
 from support.kube_objects import NAMESPACE
 from support.kube_wait import until
-from support.operator_objects import is_ready, put_backend, put_service, put_slice, reason
+from support.operator_objects import idle, is_ready, put_backend, put_service, put_slice, reason
 from support.operators import conditions, operating
 from support.push import Router, routing
 
@@ -98,11 +97,11 @@ async def test_a22_a_status_write_is_no_reason_to_reconcile(tmp_path: Path) -> N
         put_backend(api)
         async with routing(await running.serves()):
             await until(lambda: is_ready(api), what="Ready")
-            await asyncio.sleep(0.3)
+            await idle(api)
             composed = running.sample("sglr_operator_composed_total", outcome="unchanged")
             patches = api.count("patch", "sglangbackends")
             api.objects("sglangbackends")[(NAMESPACE, "chat")]["metadata"]["annotations"] = {}
-            await asyncio.sleep(0.3)
+            await idle(api)
 
             assert api.count("patch", "sglangbackends") == patches
             assert running.sample("sglr_operator_composed_total", outcome="unchanged") == composed
@@ -125,7 +124,7 @@ async def test_a22_a_new_router_changes_the_status_and_reconciles_nothing(tmp_pa
 
         async with routing(port, "r0"):
             await until(lambda: is_ready(api), what="Ready")
-            await asyncio.sleep(0.4)
+            await idle(api)
             before = composed()
             async with routing(port, "r1"):
                 key = (NAMESPACE, "chat")
@@ -133,7 +132,7 @@ async def test_a22_a_new_router_changes_the_status_and_reconciles_nothing(tmp_pa
                     lambda: api.objects("sglangbackends")[key]["status"]["routers"]["synced"] == 2,
                     what="told",
                 )
-                await asyncio.sleep(0.4)
+                await idle(api)
                 assert composed() == before
 
                 put_backend(api, model={"name": "renamed"})
@@ -151,7 +150,7 @@ async def test_users_objects_get_no_finalizer_and_no_annotation(tmp_path: Path) 
         put_backend(api)
         await running.serves()
         await until(lambda: reason(api, "Ready") != "", what="a status")
-        await asyncio.sleep(0.2)
+        await idle(api)
 
         meta = api.objects("sglangbackends")[(NAMESPACE, "chat")]["metadata"]
         assert not {"finalizers", "annotations"} & meta.keys()

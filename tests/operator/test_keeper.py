@@ -53,21 +53,32 @@ async def test_it_is_written_when_it_changed_and_while_leading_only() -> None:
     """The same list is written once; a replica that does not lead writes nothing."""
     snapshots = [Snapshot(epoch=(1, 1), version=1)]
     leads = [False]
+    asked = [0]
+
+    def newest() -> Snapshot:
+        asked[0] += 1
+        return snapshots[-1]
+
+    async def looked() -> None:
+        """Wait until the keeper has looked several times more."""
+        wanted = asked[0] + 5
+        await until(lambda: asked[0] >= wanted, what="looked")
+
     async with running_api() as api, ApiClient(Configuration(host=api.url)) as client:
         keeper = Keeper(
             Kube(client),
             "default",
             "sglr-last-known-good",
-            snapshot=lambda: snapshots[-1],
+            snapshot=newest,
             may_write=lambda: leads[0],
             interval=0.01,
         )
         task = asyncio.ensure_future(keeper.run())
-        await asyncio.sleep(0.1)
+        await looked()
         assert api.count("patch", "configmaps") == 0
         leads[0] = True
         await until(lambda: kept(api) == snapshots[0], what="written")
-        await asyncio.sleep(0.1)
+        await looked()
         assert api.count("patch", "configmaps") == 1
         api.fail("500", "configmaps")
         snapshots.append(Snapshot(epoch=(1, 1), version=2))

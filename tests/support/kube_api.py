@@ -83,6 +83,7 @@ class FakeApi:
         self.is_away = False
         """Cuts every new request without an answer, discovery included."""
         self.bookmark_every = 0.05
+        self.bookmarks = 0
         self.has_bookmarks = True
         """False: none are sent, as by servers before 1.21 about what nobody wrote."""
         self.allowed: Callable[[Call], bool] = lambda _call: True
@@ -361,6 +362,7 @@ class FakeApi:
             if self.has_bookmarks:
                 mark = {"metadata": {"resourceVersion": str(version)}}
                 await write_line(response, "BOOKMARK", mark)
+                self.bookmarks += 1
             await self._sleep_until_newer(version)
 
     async def _replay(self, response: web.StreamResponse, call: Call) -> None:

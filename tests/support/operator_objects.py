@@ -6,7 +6,15 @@ from typing import Any
 
 from support.kube_api import FakeApi
 from support.kube_objects import NAMESPACE, a_document
+from support.kube_wait import until
 from support.operators import conditions
+
+
+async def idle(api: FakeApi) -> None:
+    """Wait until every watch has been told several times that nothing is new."""
+    watches = 6
+    wanted = api.bookmarks + 6 * watches
+    await until(lambda: api.bookmarks >= wanted, what="nothing new")
 
 
 def put_backend(api: FakeApi, name: str = "chat", **changes: Any) -> None:
