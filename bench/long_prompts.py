@@ -1,8 +1,8 @@
 """What a 1 MB and a 4 MB prompt do to everybody else on the same router process.
 
-``python bench/long_prompts.py [--tokenizer DIR] [--rounds 3]`` starts a simulated worker and a
-router, polls ``/health`` and reads a running stream, first alone and then while each long prompt is
-posted. It prints the longest wait for a health answer and the longest gap in the stream, in
+``python bench/long_prompts.py [--tokenizer DIR] [--rounds 3] [--context N]`` starts two simulated
+workers and a router, polls ``/health`` and reads a running stream of the one, first alone and then
+while each long prompt is posted for the other. It prints the longest wait for a health answer and the longest gap in the stream, in
 milliseconds; what the machine itself takes is in the line "nothing else". A prompt that is longer
 than the worker takes is refused after it was encoded, which is what this is about.
 """
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import yaml
@@ -55,39 +56,54 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--tokenizer", type=Path, default=DEMO_MODEL, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--context", type=int, default=8192, metavar="N",
+        help="the worker's; 5000000 takes every prompt whole (%(default)s)",
+    )  # fmt: skip
     asked = parser.parse_args()
-    with running(asked.tokenizer) as address:
+    with running(asked.tokenizer, asked.context) as address:
         asyncio.run(measured(f"http://{address}", asked.rounds))
     return 0
 
 
 @contextmanager
-def running(tokenizer: Path) -> Iterator[str]:
+def running(tokenizer: Path, context: int) -> Iterator[str]:
     """Run a worker and a router; give the router's address."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         deadline = time.monotonic() + START_SECONDS
-        arguments = ("--model-name", "m", "--tokenizer", str(tokenizer), "--token-delay", "10ms")
-        worker = Child("worker", ("sim-worker", "--port", "0", *arguments), folder / "worker")
-        stack.callback(worker.stop)
-        host, _, port = worker.address(deadline).rpartition(":")
+        documents = [
+            backend(name, stack, tokenizer, context, folder / name, deadline)
+            for name in ("stream", "long")
+        ]
         manifest = folder / "backends.yaml"
-        endpoint = {"host": host, "port": int(port)}
-        spec = {
-            "model": {"name": "m"},
-            "tokenizer": {"path": str(tokenizer)},
-            "workers": {"static": {"endpoints": [endpoint]}},
-        }
-        document = {
-            "apiVersion": "sglr.dev/v1alpha1",
-            "kind": "SGLangBackend",
-            "metadata": {"name": "m"},
-            "spec": spec,
-        }
-        manifest.write_text(yaml.safe_dump(document))
+        manifest.write_text(yaml.safe_dump_all(documents))
         router = Child("router", ("serve", "-f", str(manifest), "--port", "0"), folder / "router")
         stack.callback(router.stop)
         yield router.address(deadline)
+
+
+def backend(
+    name: str, stack: ExitStack, tokenizer: Path, context: int, log: Path, deadline: float
+) -> dict[str, Any]:
+    """Start the worker of a model *name*; return its backend."""
+    arguments = [
+        *("--model-name", name, "--tokenizer", str(tokenizer), "--token-delay", "10ms"),
+        *("--context-length", str(context)),
+    ]
+    worker = Child(name, ("sim-worker", "--port", "0", *arguments), log)
+    stack.callback(worker.stop)
+    host, _, port = worker.address(deadline).rpartition(":")
+    return {
+        "apiVersion": "sglr.dev/v1alpha1",
+        "kind": "SGLangBackend",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"name": name},
+            "tokenizer": {"path": str(tokenizer)},
+            "workers": {"static": {"endpoints": [{"host": host, "port": int(port)}]}},
+        },
+    }
 
 
 async def measured(url: str, rounds: int) -> None:
@@ -100,7 +116,11 @@ async def measured(url: str, rounds: int) -> None:
             report("nothing else", await case(client, None))
         for size in (1_000_000, 4_000_000):
             for name, text in TEXTS.items():
-                prompt = (text * (size // len(text) + 1))[:size]
+                prompt = (
+                    (text * (size // len(text.encode()) + 1))
+                    .encode()[:size]
+                    .decode(errors="ignore")
+                )
                 waits = [await case(client, prompt) for _ in range(rounds)]
                 report(f"{size // 1_000_000} MB of {name}", *waits)
 
@@ -135,7 +155,7 @@ async def case(client: httpx2.AsyncClient, prompt: str | None) -> Waits:
 
 async def post(client: httpx2.AsyncClient, prompt: str) -> float:
     """Return the seconds that the answer to *prompt* takes."""
-    body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": prompt}]}
+    body = {"model": "long", "max_tokens": 1, "messages": [{"role": "user", "content": prompt}]}
     started = time.perf_counter()
     answer = await client.post("/v1/chat/completions", json=body)
     if answer.status_code not in (httpx2.codes.OK, httpx2.codes.BAD_REQUEST):
@@ -155,7 +175,7 @@ async def poll(client: httpx2.AsyncClient, waits: Waits) -> None:
 async def read(client: httpx2.AsyncClient, waits: Waits, begun: asyncio.Event) -> None:
     """Read streams, for ever."""
     body = {
-        "model": "m",
+        "model": "stream",
         "stream": True,
         "max_tokens": 4000,
         "ignore_eos": True,

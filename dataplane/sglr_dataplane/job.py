@@ -90,6 +90,9 @@ class Job:
     """The name the client asked for."""
     input_ids: tuple[int, ...]
     """The prompt; at least one id, each in ``range(vocab_size)``."""
+    packed_ids: bytes = field(default=b"", repr=False, kw_only=True)
+    """The prompt as the wire has it, where it is long: made with it, in its thread. ``b""``: it is
+    short, and packed when it is sent."""
     sampling: Sampling = field(default_factory=Sampling)
     stream: bool = True
     """Whether the worker sends tokens as they come, or all at once."""

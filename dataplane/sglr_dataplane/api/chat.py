@@ -149,6 +149,7 @@ class Walk:
             id=new_job_id(),
             model=asked.model or recipe.model,
             input_ids=prompt.ids,
+            packed_ids=prompt.packed,
             sampling=sampling,
             # The worker always streams, so that its first token, its pauses and its end are watched,
             # and another worker can be tried in time, whichever way the client wants its answer.

@@ -37,7 +37,7 @@ def write_job(job: Job) -> bytes:
     The ids are written in three bytes each, which every reader of protobuf takes and which can be
     made without a loop; so the bytes differ from the stubs', and the message they say does not.
     """
-    ids = pack_ids(job.input_ids)
+    ids = job.packed_ids or pack_ids(job.input_ids)
     tokenized = _INPUT_IDS + pack_varint(len(ids)) + ids
     sampling = sampling_params(job.sampling).SerializeToString()
     name = job.id.encode()

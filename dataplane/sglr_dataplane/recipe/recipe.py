@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Final
 
+from sglr_dataplane.engine.wire import pack_ids
 from sglr_dataplane.output.calls import UnknownTools
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.grammar import Start
@@ -19,7 +20,8 @@ from sglr_dataplane.prompt.template import ChatTemplate
 from sglr_dataplane.prompt.tokenizer import Fits, Tokenizer
 from sglr_dataplane.vocab import Vocabulary
 
-_T = TypeVar("_T")
+_SLICE: Final = 32_768
+"""Ids packed in one go: a millisecond's work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class PromptIds:
     ids: tuple[int, ...]
     continuation: str = ""
     """The end of *text* that the assistant is to go on from."""
+    packed: bytes = field(default=b"", repr=False)
+    """The ids as the wire has them; ``b""`` for so few that packing them takes no time."""
 
     def start(self, reasoning: ReasoningFormat | None) -> Start:
         """Return where the answer begins when it is read by *reasoning*."""
@@ -108,10 +112,10 @@ class Recipe:
         """
         return await self._made(lambda: self._completion_prompt(prompt, param, fits), size)
 
-    async def _made(self, make: Callable[[], _T], size: int) -> _T:
+    async def _made(self, make: Callable[[], PromptIds], size: int) -> PromptIds:
         if size <= self.tokenizer.encode_in_thread_above:
             return make()
-        return await asyncio.get_running_loop().run_in_executor(self.threads, make)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, _packed, make)
 
     def _completion_prompt(
         self, prompt: str | tuple[int, ...], param: str, fits: Fits | None
@@ -132,3 +136,13 @@ class Recipe:
         if prompt.continuation:
             ids += self.tokenizer.encode(prompt.continuation)
         return PromptIds(prompt.text + prompt.continuation, ids, prompt.continuation)
+
+
+def _packed(make: Callable[[], PromptIds]) -> PromptIds:
+    """Return what *make* returns, packed if it is long: for the thread that has time for it."""
+    prompt = make()
+    ids = prompt.ids
+    if len(ids) <= _SLICE:
+        return prompt
+    slices = (ids[start : start + _SLICE] for start in range(0, len(ids), _SLICE))
+    return replace(prompt, packed=b"".join(map(pack_ids, slices)))

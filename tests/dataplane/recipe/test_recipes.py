@@ -12,15 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sglr_dataplane.engine.wire import write_job
 from sglr_dataplane.errors import TokenizerUnavailableError
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.signpost import Signpost
+from sglr_dataplane.job import Job
 from sglr_dataplane.prompt.conversation import Conversation, Message, Prompt
 from sglr_dataplane.prompt.template import BrokenTemplateError
 from sglr_dataplane.recipe import Recipe, Recipes, load_recipe
 from sglr_dataplane.recipe import recipes as module
 from sglr_dataplane.recipe.sources import Folder
 from sglr_proto.backend import ChatTemplate, SGLangBackend, Tokenizer
+from sglr_proto.sglang.scheduler_pb2 import GenerateRequest
 from sglr_proto.snapshot import BackendSnapshot, Snapshot
 from support.bundles import a_bundle
 from support.engines import ScriptedEngine
@@ -303,6 +306,24 @@ async def test_control_tokens_that_people_type_are_what_the_backend_says(asked: 
     assert prompt.ids.count(end) == {"AsText": 1, "AsTokens": 2}[asked]
     assert recipe.vocabulary.decode(prompt.ids) == prompt.text
     assert f"<|im_start|>user\n{typed}<|im_end|>" in prompt.text
+
+
+async def test_a48_a_long_prompt_is_packed_for_the_wire_in_its_thread() -> None:
+    """On the event loop a million ids would take a tenth of a second; a short one has no need."""
+    with ThreadPoolExecutor(1) as threads:
+        recipe = load_recipe(a_backend(tokenizer=here()), Folder(DEMO_MODEL, ""), threads=threads)
+        ids = tuple(number % recipe.vocabulary.size for number in range(70_001))
+        prompts = [
+            await recipe.completion_prompt(ids[:count], "prompt", size)
+            for count, size in ((70_001, 400_000), (9, 400_000), (9, 40))
+        ]
+
+    first, *short = prompts
+    job = Job("0" * 32, "m", first.ids, packed_ids=first.packed)
+    read = GenerateRequest.FromString(write_job(job))
+    assert first.packed
+    assert tuple(read.tokenized.input_ids) == ids
+    assert [prompt.packed for prompt in short] == [b"", b""]
 
 
 async def test_a48_as_many_long_prompts_are_made_at_a_time_as_there_are_threads(
