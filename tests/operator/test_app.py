@@ -143,7 +143,7 @@ async def test_a22_a_new_router_changes_the_status_and_reconciles_nothing(tmp_pa
                 assert running.sample("sglr_operator_composed_total", outcome="changed") == 2
 
 
-async def test_users_objects_get_no_finalizer_and_no_annotation(tmp_path: Path) -> None:
+async def test_k29_users_objects_get_no_finalizer_and_no_annotation(tmp_path: Path) -> None:
     """Kubectl delete works while the operator is down, and GitOps sees no drift."""
     async with running_api() as api, operating(api, tmp_path) as running:
         put_service(api)

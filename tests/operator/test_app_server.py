@@ -182,7 +182,7 @@ async def test_a24_a_missing_permission_is_said_and_makes_it_unready(tmp_path: P
             assert running.operator.push_port is None
 
 
-async def test_health_metrics_and_debug_are_served(tmp_path: Path) -> None:
+async def test_k22_health_metrics_and_debug_are_served(tmp_path: Path) -> None:
     """A standby and a leader are both ready; metrics are there from the start."""
     async with running_api() as api, operating(api, tmp_path) as running:
         await running.serves()
@@ -205,7 +205,7 @@ async def test_health_metrics_and_debug_are_served(tmp_path: Path) -> None:
         assert 'sglr_operator_stale_seconds{resource="pods"}' in text
 
 
-async def test_a_clean_hand_over_takes_less_than_three_seconds(tmp_path: Path) -> None:
+async def test_k23_a_clean_hand_over_takes_less_than_three_seconds(tmp_path: Path) -> None:
     """The standby leads under a later epoch soon after the leader was told to stop."""
     async with running_api() as api:
         put_service(api)

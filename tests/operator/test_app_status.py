@@ -92,7 +92,7 @@ async def test_a_status_that_somebody_else_edits_is_put_right(tmp_path: Path) ->
             )
 
 
-async def test_a_pod_that_loses_its_label_leaves_routers(tmp_path: Path) -> None:
+async def test_k13_a_pod_that_loses_its_label_leaves_routers(tmp_path: Path) -> None:
     """A18: an edited label takes the pod out of a selector's workers, and back."""
     pod = {
         "metadata": {"name": "p", "namespace": NAMESPACE, "labels": {"app": "q"}},

@@ -33,7 +33,7 @@ def aged(backend: SGLangBackend, created: str) -> tuple[ObjectMeta, SGLangBacken
     return meta, backend
 
 
-def test_the_same_content_is_entered_once() -> None:
+def test_k28_the_same_content_is_entered_once() -> None:
     """No-op events make no version, whatever order endpoints come in."""
     ledger = Ledger()
     one, two = an_endpoint(1), an_endpoint(2)

@@ -44,7 +44,7 @@ def told(facts: Facts, kind: str, previous: BackendStatus | None = None) -> tupl
     return found.status, found.reason, found.message
 
 
-def test_all_five_conditions_are_there_with_their_generation() -> None:
+def test_k24_all_five_conditions_are_there_with_their_generation() -> None:
     """Kubectl wait finds each of them, about the newest spec."""
     status = status_of(GOOD, None, NOW)
 

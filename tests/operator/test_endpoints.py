@@ -169,7 +169,7 @@ def test_a_reused_name_is_another_pod() -> None:
     assert states(world) == {}
 
 
-def test_identity_is_pod_and_port_not_address() -> None:
+def test_k15_identity_is_pod_and_port_not_address() -> None:
     """The same address under another UID is another endpoint."""
     [first] = find(a_backend(BY_LABEL), World(pod_list=(a_pod("a", uid="one"),))).endpoints
     [second] = find(a_backend(BY_LABEL), World(pod_list=(a_pod("b", uid="two"),))).endpoints
@@ -230,7 +230,7 @@ def test_hand_made_slices_bring_hosts_from_outside() -> None:
     assert endpoint.pod == ""
 
 
-def test_static_endpoints_are_taken_as_they_are() -> None:
+def test_k09_static_endpoints_are_taken_as_they_are() -> None:
     """No cluster object is needed for them."""
     workers = {"static": {"endpoints": [{"host": "gpu-1", "port": 1}, {"host": "gpu-2"}]}}
 
@@ -301,7 +301,7 @@ def test_a_pool_gives_its_pods_and_ports() -> None:
         ),
     ],
 )
-def test_an_obstacle_names_the_pod_and_its_likely_cause(pod: object, sentence: str) -> None:
+def test_k19_an_obstacle_names_the_pod_and_its_likely_cause(pod: object, sentence: str) -> None:
     """A person learns which pod to look at, and at what."""
     found = find(a_backend(BY_LABEL), World(pod_list=(pod,)))  # type: ignore[arg-type]  # same
 

@@ -54,7 +54,7 @@ async def test_what_is_published_reaches_routers_and_is_acknowledged() -> None:
             assert "inference/a" in operator.answered
 
 
-async def test_nothing_is_pushed_before_everything_is_known() -> None:
+async def test_k10_nothing_is_pushed_before_everything_is_known() -> None:
     """A router that dials a starting operator gets no half list, and keeps what it has."""
     async with listening(an_operator()) as operator:
         operator.say("a", "10.0.0.1")
@@ -156,7 +156,7 @@ async def test_a_replaced_leader_is_not_obeyed(tmp_path: Path) -> None:
         assert old.sent("update") == 0
 
 
-async def test_a_bad_update_is_rejected_and_the_last_good_one_stays() -> None:
+async def test_k28_a_bad_update_is_rejected_and_the_last_good_one_stays() -> None:
     """One backend's nonsense keeps that backend's last version and stops no other."""
     async with listening(an_operator()) as operator:
         operator.say("a", "10.0.0.1")
@@ -224,7 +224,7 @@ async def test_processes_of_one_pod_count_once() -> None:
             assert operator.publisher.view("inference/a").connected == 1
 
 
-def test_a_slow_router_is_sent_the_newest_version_only() -> None:
+def test_k28_a_slow_router_is_sent_the_newest_version_only() -> None:
     """A mailbox has one slot per backend."""
     operator = an_operator()
     operator.publisher.complete(ONE)
@@ -291,7 +291,7 @@ def test_a_router_that_does_not_answer_lags_and_is_cut_off() -> None:
     assert router.ending == "no answer within the deadline"
 
 
-async def test_an_update_above_grpcs_default_limit_arrives() -> None:
+async def test_k26_an_update_above_grpcs_default_limit_arrives() -> None:
     """A backend of many endpoints is larger than 4 MiB and still is one update."""
     hosts = [f"10.{a}.{b}.{c}" for a in range(3) for b in range(100) for c in range(100)]
     async with listening(an_operator()) as operator:
