@@ -52,6 +52,8 @@ def recipe() -> Recipe:
             reasoning_format=chosen.reasoning,
             added_tokens=added,
             ends=vocabulary.ids_of(["<|im_end|>"]),
+            unknown_tools="forward",
+            strips_thoughts=False,
         ),
     )
 

@@ -13,6 +13,7 @@ from sglr_dataplane.api.answer import Answer, whole
 from sglr_dataplane.api.constraints import constraint_of
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.readings import choices_of, prompts_of
+from sglr_dataplane.api.relay import Relay
 from sglr_dataplane.api.replies import total_usage
 from sglr_dataplane.api.together import dispatch_all
 from sglr_dataplane.errors import NotServedError, RouterError
@@ -21,11 +22,12 @@ from sglr_dataplane.prompt.length import check_length
 from sglr_dataplane.prompt.sampling import defaults_of, sampling_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from starlette.types import Receive, Scope, Send
 
     from sglr_dataplane.api.dialect import Asked, Dialect, Reply
+    from sglr_dataplane.api.follow import Batches
     from sglr_dataplane.config import Limits
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
@@ -35,6 +37,19 @@ if TYPE_CHECKING:
 
 _DECODE_IN_THREAD_ABOVE: Final = 500_000
 """Bytes: decoding holds the event loop for half a millisecond up to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer and what it takes to tell it."""
+
+    reply: Reply
+    prompts: Sequence[PromptIds]
+    answer: Answer
+    batches: Batches | None
+    """The answer's chunks by batches, where they come so."""
+    escaped: Mapping[int, bytes]
+    """The model's tokens as JSON writes them."""
 
 
 class Walk:
@@ -101,9 +116,10 @@ class Walk:
                 chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs, caller)
                 async with aclosing(chunks):
                     answer = Answer(chunks, choices_of(asked, recipe, prompts, jobs))
+                    told = Told(reply, prompts, answer, chunks.batches, recipe.vocabulary.escaped)
                     tell = self._tell_events if asked.stream else self._tell_whole
                     with self._counting(exchange, recipe, jobs[0], answer):
-                        await tell(exchange, reply, prompts, answer)
+                        await tell(exchange, told)
         except RouterError as failure:
             await exchange.fail(failure, reply.failure)
 
@@ -159,21 +175,30 @@ class Walk:
             adapter=recipe.adapter,
         )
 
-    async def _tell_whole(
-        self, exchange: Exchange, reply: Reply, prompts: Sequence[PromptIds], answer: Answer
-    ) -> None:
-        await exchange.answer(reply.whole(prompts, await whole(answer)))
+    async def _tell_whole(self, exchange: Exchange, told: Told) -> None:
+        await exchange.answer(
+            told.reply.whole(told.prompts, await whole(told.answer, told.batches))
+        )
 
-    async def _tell_events(
-        self, exchange: Exchange, reply: Reply, prompts: Sequence[PromptIds], answer: Answer
-    ) -> None:
+    async def _tell_events(self, exchange: Exchange, told: Told) -> None:
+        reply, answer = told.reply, told.answer
         first = await anext(answer)
-        frames = reply.begin(prompts, first.usage) + reply.news(first)
+        frames = reply.begin(told.prompts, first.usage) + reply.news(first)
         await exchange.send_events(frames)
         exchange.content_sent_at = self._clock()
-        async for news in answer:
-            await exchange.send_events(reply.news(news))
-        await exchange.end_events(reply.end(answer.usages))
+        rest = await self._relay(exchange, told)
+        await exchange.end_events(rest + reply.end(answer.usages))
+
+    async def _relay(self, exchange: Exchange, told: Told) -> bytes:
+        """Send what comes after the first news; return the last frames, which are not sent yet."""
+        outlet = exchange.outlet
+        if told.batches is not None and outlet is not None:
+            relay = Relay(told.batches, told.answer, told.reply, exchange, outlet, told.escaped)
+            await relay.run()
+            return relay.rest
+        async for news in told.answer:
+            await exchange.send_events(told.reply.news(news))
+        return b""
 
     @contextmanager
     def _counting(

@@ -63,7 +63,8 @@ class Exchange:
         self.content_sent_at: float | None = None
         """That of when a stream's first content was sent; None before, and without a stream."""
         self._streams = False
-        self._spoke_at = 0.0
+        self.spoke_at = 0.0
+        """The reading of the loop's clock when events were last sent."""
         self._now = asyncio.get_running_loop().time
 
     @property
@@ -196,9 +197,9 @@ class Exchange:
     async def _break_silence(self, seconds: float) -> None:
         """Send a comment whenever nothing was sent for *seconds*: proxies cut silent streams."""
         clock = asyncio.get_running_loop().time
-        self._spoke_at = clock()
+        self.spoke_at = clock()
         while True:
-            left = self._spoke_at + seconds - clock()
+            left = self.spoke_at + seconds - clock()
             if left > 0:
                 await asyncio.sleep(left)
             else:
@@ -232,7 +233,7 @@ class Exchange:
 
     async def send_events(self, frames: bytes) -> None:
         """Send *frames* at once, after the headers of a stream; waits while nobody reads."""
-        self._spoke_at = self._now()
+        self.spoke_at = self._now()
         await self._begin_events()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
@@ -240,10 +241,6 @@ class Exchange:
     def outlet(self) -> Outlet | None:
         """The way past ASGI for events after the first; None where there is none."""
         return outlet_of(self._scope)
-
-    def spoke(self) -> None:
-        """Note that events were sent by the outlet."""
-        self._spoke_at = self._now()
 
     async def end_events(self, frames: bytes) -> None:
         """Send the last *frames* and end the answer."""

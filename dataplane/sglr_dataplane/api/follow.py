@@ -43,21 +43,26 @@ class Follower:
         self._batches = batches
         self._answer = answer
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._has_ended = False
         self._failure: Exception | None = None
 
     async def run(self) -> None:
         """Return when the answer is complete; raises RouterError when the worker failed."""
         self._batches.follow(self.hear)
-        self._take(None, [])
-        self._settle()
-        self.hear()
-        await self._end
+        try:
+            self._take(None, [])
+            if self._answer.finished:
+                return
+            self.hear()
+            await self._end
+        finally:
+            self._has_ended = True
         if self._failure is not None:
             raise self._failure
 
     def hear(self) -> None:
         """Take what has arrived."""
-        if self._end.done():
+        if self._has_ended:
             return
         try:
             run, chunks = self._batches.pull()
@@ -66,13 +71,15 @@ class Follower:
                 self._batches.pull()
         except Exception as failure:  # noqa: BLE001  # the task that waits raises it
             self._failure = failure
-            self._end.set_result(None)
+            self._finish()
         else:
-            self._settle()
+            if self._answer.finished:
+                self._finish()
 
-    def _settle(self) -> None:
-        """Let the task go on once the answer is complete."""
-        if self._answer.finished and not self._end.done():
+    def _finish(self) -> None:
+        """Let the task go on."""
+        self._has_ended = True
+        if not self._end.done():
             self._end.set_result(None)
 
     def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:

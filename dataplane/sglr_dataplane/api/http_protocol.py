@@ -159,7 +159,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if uvicorn.__version__.startswith(_VERIFIED):
-            self._outlet = _CycleOutlet(cycle)
+            self._outlet = _CycleOutlet(cycle, is_full=self.flow.write_paused)
             scope: dict[str, Any] = cast("dict[str, Any]", cycle.scope)  # it is one, typed narrowly
             scope["extensions"] = {EXTENSION: self._outlet}
         if cycle.scope["http_version"] == "1.0":
@@ -198,6 +198,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Wait for the client to read, not for ever."""
         super().pause_writing()
+        if self._outlet is not None:
+            self._outlet.is_full = True
         if self._write_timer is None:
             self._watch_writing()
 
@@ -205,8 +207,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Go on: the client reads."""
         super().resume_writing()
         self._unwatch_writing()
-        if self._outlet is not None and self._outlet.on_room is not None:
-            self._outlet.on_room()
+        if self._outlet is not None:
+            self._outlet.is_full = False
+            if self._outlet.on_room is not None:
+                self._outlet.on_room()
 
     def _watch_writing(self) -> None:
         self._unsent = self.transport.get_write_buffer_size()
@@ -237,15 +241,12 @@ class BoundedProtocol(HttpToolsProtocol):
 class _CycleOutlet:
     """Writes as uvicorn's own ``send`` does, without a task."""
 
-    __slots__ = ("_cycle", "on_room")
+    __slots__ = ("_cycle", "is_full", "on_room")
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: RequestResponseCycle, *, is_full: bool) -> None:
         self._cycle = cycle
+        self.is_full = is_full
         self.on_room: Callable[[], None] | None = None
-
-    @property
-    def is_full(self) -> bool:
-        return self._cycle.flow.write_paused
 
     def write(self, part: bytes) -> None:
         cycle = self._cycle

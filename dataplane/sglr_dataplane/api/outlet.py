@@ -21,13 +21,10 @@ EXTENSION: Final = "sglr.outlet"
 class Outlet(Protocol):
     """Writes parts of the body of one answer whose headers were sent and whose end was not."""
 
+    is_full: bool
+    """Whether the client does not read: write nothing more before :attr:`on_room`."""
     on_room: Callable[[], None] | None
     """Called when the client has read and the outlet is no longer full."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the client does not read: write nothing more before :attr:`on_room`."""
-        ...
 
     def write(self, part: bytes) -> None:
         """Write *part*, not empty; nothing once the client is gone."""

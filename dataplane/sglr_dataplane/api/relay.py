@@ -9,7 +9,8 @@ that are the same in every frame. Everything else goes the general way, by the s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+import asyncio
+from typing import TYPE_CHECKING
 
 from sglr_dataplane.api.follow import Follower
 
@@ -36,7 +37,7 @@ class Relay(Follower):
         reply: Reply,
         exchange: Exchange,
         outlet: Outlet,
-        escaped: Mapping[int, bytes | None],
+        escaped: Mapping[int, bytes],
     ) -> None:
         """Write to *outlet* what *reply* says of *answer*.
 
@@ -46,7 +47,7 @@ class Relay(Follower):
             reply: Renders news.
             exchange: Hears that something was sent.
             outlet: Where frames go.
-            escaped: Tokens as JSON writes them; None for those that must be read.
+            escaped: Tokens as JSON writes them; empty for those that must be read.
         """
         super().__init__(batches, answer)
         self._reply = reply
@@ -54,6 +55,7 @@ class Relay(Follower):
         self._outlet = outlet
         self._plain = _plain_way(answer, reply, escaped)
         self._rest = b""
+        self._now = asyncio.get_running_loop().time
 
     async def run(self) -> None:
         """Return when the answer is complete and all but :meth:`rest` is written.
@@ -81,28 +83,29 @@ class Relay(Follower):
             super().hear()
 
     def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:
-        frames = b"" if run is None else self._told(run)
+        plain = self._plain
+        frames = b""
+        if run is not None:
+            frames = self._told(run.chunks()) if plain is None else plain.told(run)
         if chunks is not None:
-            frames += b"".join(map(self._reply.news, self._answer.read(chunks)))
-            if self._plain is not None:
-                self._plain.look_again()
+            frames += self._told(chunks)
+            if plain is not None:
+                plain.look_again()
         if self._answer.finished:
             self._rest = frames
         elif frames:
             self._outlet.write(frames)
-            self._exchange.spoke()
+            self._exchange.spoke_at = self._now()
 
-    def _told(self, run: Run) -> bytes:
-        if self._plain is not None:
-            return self._plain.told(run)
-        return b"".join(map(self._reply.news, self._answer.read(run.chunks())))
+    def _told(self, chunks: list[Chunk]) -> bytes:
+        return b"".join(map(self._reply.news, self._answer.read(chunks)))
 
 
 class _PlainWay:
     """Makes the frames of ordinary tokens of an answer's only choice."""
 
     def __init__(
-        self, answer: Answer, choice: Choice, reply: Reply, escaped: Mapping[int, bytes | None]
+        self, answer: Answer, choice: Choice, reply: Reply, escaped: Mapping[int, bytes]
     ) -> None:
         self._answer = answer
         self._choice = choice
@@ -129,20 +132,12 @@ class _PlainWay:
             self._before, self._after = around
             self._between = self._after + self._before
 
-    def _pass(self, usage: Usage) -> None:
-        """Note that tokens passed, which came to *usage*; the first of them may change a state."""
-        if self._has_passed:
-            self._choice.usage = usage
-        else:
-            self._choice.passed(usage)
-            self._has_passed = True
-
     def told(self, run: Run) -> bytes:
         """Return the frames of *run*, one for each token that becomes text."""
         passage = self._passage
         if passage is not None:
             pieces = [*map(self._escaped.__getitem__, run.token_ids)]
-            if _are_written(pieces) and passage.admits(pieces):
+            if all(pieces) and (passage.blocked is None or passage.admits(pieces)):
                 self._pass(run.usage)
                 return self._before + self._between.join(pieces) + self._after
         return b"".join(map(self._told_alone, run.chunks()))
@@ -150,23 +145,25 @@ class _PlainWay:
     def _told_alone(self, chunk: Chunk) -> bytes:
         passage = self._passage
         piece = self._escaped[chunk.token_ids[0]]
-        if passage is not None and piece is not None and passage.admits([piece]):
+        if passage is not None and piece and passage.admits([piece]):
             self._pass(chunk.usage)
             return self._before + piece + self._after
         frames = b"".join(map(self._reply.news, self._answer.read([chunk])))
         self.look_again()
         return frames
 
+    def _pass(self, usage: Usage) -> None:
+        """Note that tokens passed, which came to *usage*; the first may change the choice's state."""
+        if self._has_passed:
+            self._choice.usage = usage
+        else:
+            self._choice.passed(usage)
+            self._has_passed = True
 
-def _are_written(pieces: list[bytes | None]) -> TypeGuard[list[bytes]]:
-    return None not in pieces
 
-
-def _plain_way(
-    answer: Answer, reply: Reply, escaped: Mapping[int, bytes | None]
-) -> _PlainWay | None:
+def _plain_way(answer: Answer, reply: Reply, escaped: Mapping[int, bytes]) -> _PlainWay | None:
     """Return the plain way of *answer*; None if tokens that end it could be taken for text."""
     choice = answer.only
-    if choice is None or any(escaped[token_id] is not None for token_id in choice.ends):
+    if choice is None or any(escaped[token_id] for token_id in choice.ends):
         return None
     return _PlainWay(answer, choice, reply, escaped)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from sglr_dataplane.errors import TruncatedStreamError, WorkerError
-from sglr_dataplane.job import Chunk, Extras, Finish, Job, Run, Usage
+from sglr_dataplane.job import Chunk, Extras, Finish, Job, Usage
 
 # sglang's finish reasons. "abort" means that the engine gave the generation up: no finish.
 _FINISHES: Final[dict[str, Literal["stop", "length"]]] = {
@@ -32,7 +32,7 @@ class Answers:
         count = max(job.sampling.n, 1)
         self._stream = job.stream
         self._has_logprobs = job.logprobs is not None
-        self._choices = [_Choice(index) for index in range(count)]
+        self._choices = [ChoiceSoFar(index) for index in range(count)]
         self._open = count
 
     def __repr__(self) -> str:
@@ -75,15 +75,9 @@ class Answers:
         return Chunk(new, usage, index)
 
     @property
-    def counted(self) -> int | None:
-        """How many ids of the only choice came, if its next ones may come as a run; None if not."""
-        if len(self._choices) > 1 or self._has_logprobs or not self._open:
-            return None
-        return self._choices[0].received
-
-    def run(self, run: Run) -> None:
-        """Note that *run* came, counted on from :attr:`counted`."""
-        self._choices[0].advance(len(run.token_ids), run.usage)
+    def only(self) -> ChoiceSoFar | None:
+        """The only choice, where its tokens may come as runs: its owner then advances it."""
+        return self._choices[0] if len(self._choices) == 1 and not self._has_logprobs else None
 
     def complete(
         self,
@@ -138,7 +132,7 @@ class Answers:
                 "The worker ended the stream without saying how the generation finished."
             )
 
-    def _choice(self, index: int) -> _Choice:
+    def _choice(self, index: int) -> ChoiceSoFar:
         if not 0 <= index < len(self._choices):
             raise WorkerError(
                 f"The worker answered choice {index!r} of {len(self._choices)} that were asked for."
@@ -149,19 +143,23 @@ class Answers:
         return choice
 
 
-class _Choice:
+class ChoiceSoFar:
     """How far one choice has come."""
 
     __slots__ = ("finished", "index", "received", "usage")
 
     def __init__(self, index: int) -> None:
+        """Start choice *index*."""
         self.index = index
         self.received = 0
         """Ids that were passed on."""
         self.usage = Usage()
+        """The counters by then."""
         self.finished = False
+        """Whether its finish came."""
 
     def new_of_chunk(self, token_ids: tuple[int, ...], counter: int) -> tuple[int, ...]:
+        """Return which of a chunk's ids are new; raises WorkerError when its counter denies all."""
         if self.received + len(token_ids) == counter:
             return token_ids
         if len(token_ids) == counter:
@@ -171,6 +169,7 @@ class _Choice:
     def new_of_complete(
         self, output_ids: tuple[int, ...], counter: int, *, whole: bool
     ) -> tuple[int, ...]:
+        """Return which ids of the last message are new; raises WorkerError when some were lost."""
         if whole and not self.received:
             # Not streamed: the message is the choice, and nothing can come twice. It may hold more
             # than it counts, for a counter is not always told; with less, text was lost.
@@ -184,6 +183,7 @@ class _Choice:
         return output_ids[len(output_ids) - missing :]
 
     def advance(self, count: int, usage: Usage) -> None:
+        """Note that *count* ids were passed on, with the counters *usage*."""
         self.received += count
         self.usage = usage
 

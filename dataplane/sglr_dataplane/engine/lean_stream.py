@@ -49,6 +49,7 @@ class LeanStream:
         self._job = job
         self._deadlines = deadlines
         self._answers = Answers(job)
+        self._choice = self._answers.only
         self._reader = ChunkReader(job.id)
         self._runs = RunReader(self._reader)
         self._unread = b""
@@ -82,7 +83,11 @@ class LeanStream:
         self._waits_since = self._loop.time()
         self._ends_at = self._waits_since + self._deadlines.total
         self._call = self._channel.call(
-            GENERATE, write_job(self._job), timeout=self._deadlines.total, listener=self._hear
+            GENERATE,
+            write_job(self._job),
+            timeout=self._deadlines.total,
+            listener=self._hear,
+            fields=self._job.trace,
         )
         self._arm(self._waits_since)
         self._channel.dial(self._call)
@@ -105,18 +110,18 @@ class LeanStream:
             The run that came first, if one did; and the chunks that came behind it or instead of
             it, as :meth:`drain` returns them. None: there is but the run, and the stream goes on.
         """
-        call, counted = self._call, self._answers.counted
-        if call is None or counted is None or self.is_over or self._chunks:
+        call, choice = self._call, self._choice
+        if call is None or choice is None or self.is_over or self._chunks:
             return None, self.drain()
         data = call.take_bytes()
         if self._unread:
             data = self._unread + data
-        found = self._runs.read(data, counted)
+        found = self._runs.read(data, choice.received)
         if found is None:
             self._unread = data
             return None, self.drain()
         run, size = found
-        self._answers.run(run)
+        choice.advance(len(run.token_ids), run.usage)
         self._waits_since = self._loop.time()
         self._unread = data[size:]
         if self._unread or call.is_over:
@@ -240,13 +245,17 @@ class LeanStream:
 
     def _hear(self) -> None:
         """Pass on that a read brought messages or the end of the call."""
-        call = self._call
-        if call is None:
-            return
         if self.is_over:
-            call.take()  # what a worker says after its last finish must not stop its call's end
-        elif self._on_news is not None and (call.has_waiting or call.is_over):
+            if self._call is not None:
+                # What a worker says after its last finish must not stop its call's end.
+                self._call.take()
+        elif self._on_news is not None and (self._has_answered or self._has_waiting):
             self._on_news()
+
+    @property
+    def _has_waiting(self) -> bool:
+        """Whether there is anything but a head."""
+        return self._call is not None and (self._call.has_waiting or self._call.is_over)
 
     def _end(self, failure: RouterError | None) -> None:
         """Be over; after a failure the worker's call is, too."""

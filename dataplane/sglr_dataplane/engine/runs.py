@@ -110,20 +110,19 @@ class RunReader:
         return Run(ids, reader.usage(counted + len(ids))), len(written)
 
     def _read_one(self, data: bytes, counted: int) -> tuple[Run, int] | None:
-        """Return what :meth:`read` would of one message; the path of most tokens of a live model."""
-        count = _block((counted + 1) // _BLOCK)[(counted + 1) % _BLOCK]
+        """Return what :meth:`read` would of one message: most reads of a live model bring one."""
+        completed = counted + 1
+        count = _block(completed // _BLOCK)[completed % _BLOCK]
         self._expect(len(count))
         start = self._token_at
-        stop = start + data[start - 1] if start < len(data) else 0
-        token = data[start:stop]
         try:
+            token = data[start : start + data[start - 1]]
             token_id = _IDS[token]
         except (IndexError, ValueError):
             return None
-        head = self._heads[len(token)]
-        if data != b"".join((head, token, self._before, count, self._after)):
+        if data != b"".join((self._heads[len(token)], token, self._before, count, self._after)):
             return None
-        return Run([token_id], self._reader.usage(counted + 1)), len(data)
+        return Run([token_id], self._reader.usage(completed)), len(data)
 
     def _expect(self, width: int) -> None:
         """Make the heads for messages with a counter of *width* bytes."""

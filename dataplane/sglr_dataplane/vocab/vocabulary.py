@@ -94,7 +94,7 @@ class Vocabulary:
     def escaped(self) -> EscapedTokens:
         """Each ordinary token as it stands inside a JSON string, without the quotes.
 
-        None for added tokens, unused ids and pieces of characters: those need the decoder; see
+        Empty for added tokens, unused ids and pieces of characters: those need the decoder; see
         :attr:`IncrementalDecoder.is_clean`.
         """
         return EscapedTokens(self.table)
@@ -104,7 +104,7 @@ class Vocabulary:
         return {text: token_id for token_id, text in self.added.items()}
 
 
-class EscapedTokens(dict[int, "bytes | None"]):
+class EscapedTokens(dict[int, bytes]):
     """Tokens as JSON writes them, each made when it is first asked for.
 
     Answers use a tenth of a vocabulary, so that this takes megabytes less than a whole table and no
@@ -116,19 +116,19 @@ class EscapedTokens(dict[int, "bytes | None"]):
         super().__init__()
         self._table = table
 
-    def __missing__(self, token_id: int) -> bytes | None:
-        """Return what *token_id* is written as; None when that takes the decoder."""
+    def __missing__(self, token_id: int) -> bytes:
+        """Return what *token_id* is written as; empty when that takes the decoder."""
         tokens = self._table.tokens
         if not 0 <= token_id < len(tokens):
-            return None
+            return b""
         token = tokens[token_id]
-        written = None if token_id in self._table.atomic or not token else _escaped(token)
+        written = b"" if token_id in self._table.atomic else _escaped(token)
         self[token_id] = written
         return written
 
 
-def _escaped(token: bytes) -> bytes | None:
+def _escaped(token: bytes) -> bytes:
     try:
         return orjson.dumps(token.decode())[1:-1]
     except UnicodeDecodeError:
-        return None
+        return b""

@@ -103,6 +103,10 @@ class ScriptedOutlet:
         """Whether nothing may be written now."""
         return self._random.random() < self.full
 
+    @is_full.setter
+    def is_full(self, full: bool) -> None:
+        self.full = float(full)
+
     def write(self, part: bytes) -> None:
         """Keep *part*, which must not be empty: that would end the answer."""
         assert part
@@ -160,7 +164,7 @@ async def _driven(relay: Relay, batches: ScriptedBatches, failure: RouterError |
 
 
 def _exchange() -> Any:
-    return cast("Any", SimpleNamespace(spoke=int))
+    return cast("Any", SimpleNamespace(spoke_at=0.0))
 
 
 BORDERS = st.lists(st.integers(1, 60), max_size=8, unique=True).map(sorted)

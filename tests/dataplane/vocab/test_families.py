@@ -56,13 +56,13 @@ def test_ids_and_texts_of_tokens_are_the_tokenizers(directory: Path) -> None:
 def test_prepared_tokens_say_what_the_tokenizer_says(directory: Path) -> None:
     """Each token that has JSON bytes decodes, alone, to what those bytes stand for."""
     vocabulary, tokenizer = vocabulary_of(directory), reference(directory)
-    ids = [i for i in range(vocabulary.size) if vocabulary.escaped[i] is not None]
+    ids = [i for i in range(vocabulary.size) if vocabulary.escaped[i]]
     rng = random.Random(directory.name)
     start = ids[-1]  # so that no leading space is stripped
     ahead = tokenizer.decode([start])
 
     for token_id in rng.sample(ids, 3_000):
-        escaped = vocabulary.escaped[token_id] or b""
+        escaped = vocabulary.escaped[token_id]
         text = tokenizer.decode([start, token_id])[len(ahead) :]
         assert escaped.decode() == text.translate(ESCAPES)
     assert len(ids) > 0.9 * vocabulary.size

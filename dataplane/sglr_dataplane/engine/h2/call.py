@@ -138,9 +138,11 @@ class Call:
         Whatever of it the caller does not read goes to :meth:`cut`.
         """
         stream, link = self._stream, self._link
-        if stream is None or link is None or self._error is not None or self._splitter.is_within:
+        if stream is None or link is None or self._error is not None:
             return b""
-        payloads = link.take_payloads(stream) if stream.payloads else [b""]
+        if not stream.payloads or self._splitter.is_within:
+            return b""
+        payloads = link.take_payloads(stream)
         return payloads[0] if len(payloads) == 1 else b"".join(payloads)
 
     def cut(self, data: bytes) -> list[bytes]:
@@ -185,6 +187,10 @@ class Call:
         """Look at the stream after a read that brought something."""
         stream = self._stream
         if stream is None:
+            return
+        if self._head_seen and not stream.ended and self._error is None and stream.failure is None:
+            if self._listener is not None:
+                self._listener()
             return
         if not self._head_seen:
             if isinstance(stream.failure, UnprocessedStreamError) and self._retries:

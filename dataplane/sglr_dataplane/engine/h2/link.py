@@ -52,6 +52,8 @@ class Link(asyncio.Protocol):
         """
         self._loop = asyncio.get_running_loop()
         self._machine = Machine(limits)
+        self._low = limits.stream_window // 2
+        """Bytes of room at which a stream's window is filled again."""
         self._keepalive = keepalive
         self._on_change = on_change
         self._transport: asyncio.Transport | None = None
@@ -102,8 +104,10 @@ class Link(asyncio.Protocol):
 
     def take_payloads(self, stream: Stream) -> list[bytes]:
         """Return what arrived on *stream*, and let the peer send as much again."""
-        payloads = self._machine.take_payloads(stream)
-        self._flush()
+        payloads, stream.payloads = stream.payloads, []
+        if stream.room <= self._low:
+            self._machine.refill(stream)
+            self._flush()
         return payloads
 
     def cancel(self, stream: Stream) -> None:

@@ -86,13 +86,17 @@ class Machine(Inbound):
 
     def take_payloads(self, stream: Stream) -> list[bytes]:
         """Return what arrived on *stream*, and let the peer send as much again."""
-        payloads = stream.payloads
-        stream.payloads = []
+        payloads, stream.payloads = stream.payloads, []
+        if stream.room * 2 <= self.limits.stream_window:
+            self.refill(stream)
+        return payloads
+
+    def refill(self, stream: Stream) -> None:
+        """Let the peer fill the window of *stream* again, all of which was taken."""
         window = self.limits.stream_window
-        if stream.room * 2 <= window and stream.id in self.streams:
+        if stream.id in self.streams:
             self._out.append(pack_window_update(stream.id, window - stream.room))
             stream.room = window
-        return payloads
 
     def cancel(self, stream: Stream) -> None:
         """End *stream* from this side; the peer learns it from the next output."""
