@@ -106,6 +106,8 @@ class Job:
     stand for the prompt: equal prompts have equal ids, and so do equal beginnings."""
     adapter: str = ""
     """The LoRA adapter by its name at the workers; ``""`` for the model itself."""
+    trace: tuple[tuple[str, str], ...] = ()
+    """Fields that tell the worker which trace the job is part of."""
     lora_id: str = ""
     """What the worker that has the job calls that adapter on the wire: each has an id of its own."""
 

@@ -120,7 +120,13 @@ class Channel:
         return f"<Channel {state}, {len(self._waiting)} calls waiting>"
 
     def call(
-        self, path: str, message: bytes, *, timeout: float, listener: Callable[[], None]
+        self,
+        path: str,
+        message: bytes,
+        *,
+        timeout: float,
+        listener: Callable[[], None],
+        fields: Iterable[tuple[str, str]] = (),
     ) -> Call:
         """Return an RPC that :meth:`dial` starts.
 
@@ -129,28 +135,44 @@ class Channel:
             message: The request message.
             timeout: Seconds that the worker is told to give up after; the caller keeps its own.
             listener: Called after each read that brought something, and at the call's end.
+            fields: Of this call alone, in lower case.
         """
         block = self._blocks.get(path)
         if block is None:
             block = self._blocks[path] = self._render(path)
         block += pack_fields([(b"grpc-timeout", format_timeout(timeout))])
+        if fields:
+            block += pack_fields((name.encode(), value.encode()) for name, value in fields)
         limit = self._options.largest_message
         return Call(self, block, message, limit=limit, listener=listener)
 
-    async def unary(self, path: str, message: bytes, *, limit: float) -> bytes:
-        """Return the one message that answers a call.
+    async def unary(
+        self,
+        path: str,
+        message: bytes,
+        *,
+        limit: float,
+        fields: Iterable[tuple[str, str]] = (),
+    ) -> bytes:
+        """Return the one message that answers a call with *fields* of its own.
 
         Raises:
             CallError: It ended with another status than OK, or not within *limit* seconds.
         """
         messages: list[bytes] = []
-        await self.receive(path, message, limit=limit, take=messages.append)
+        await self.receive(path, message, limit=limit, take=messages.append, fields=fields)
         if len(messages) != 1:
             raise CallError(INTERNAL, f"The answer has {len(messages)} messages, not one.")
         return messages[0]
 
     async def receive(
-        self, path: str, message: bytes, *, limit: float, take: Callable[[bytes], None]
+        self,
+        path: str,
+        message: bytes,
+        *,
+        limit: float,
+        take: Callable[[bytes], None],
+        fields: Iterable[tuple[str, str]] = (),
     ) -> None:
         """Give *take* each message that answers a call; what it raises ends the call.
 
@@ -158,7 +180,7 @@ class Channel:
             CallError: It ended with another status than OK, or not within *limit* seconds.
         """
         news = asyncio.Event()
-        call = self.call(path, message, timeout=limit, listener=news.set)
+        call = self.call(path, message, timeout=limit, listener=news.set, fields=fields)
         try:
             async with asyncio.timeout(limit):
                 self.dial(call)
