@@ -32,6 +32,7 @@ from sglr_dataplane.api.server import (
     listen,
     new_server,
 )
+from sglr_dataplane.api.traces import new_tracing, traced
 from sglr_dataplane.fleet.across import AcrossCollector, families_of
 from sglr_dataplane.fleet.backend_keys import BackendKeys
 from sglr_dataplane.fleet.credentials import CredentialFiles
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.breaker import Outcome
-    from sglr_dataplane.fleet.dispatch import Stage
     from sglr_dataplane.fleet.intake import Health, Intake
     from sglr_dataplane.fleet.intake_config import IntakeConfig
     from sglr_dataplane.fleet.worker import Worker
@@ -121,11 +121,13 @@ class Router:
         self.drain = Drain(config.drain)
         self.keys = Keys(config.keys, self._processes)
         self._meter = Meter(time.monotonic)
+        self._tracing = new_tracing(config.tracing)
         self._dispatcher = Dispatcher(
             self.registry,
             on_outcome=self._count_attempt,
             meter=self._meter,
-            on_stage=self._observe_stage,
+            on_stage=self.metrics.staged,
+            tracer=self._tracing,
         )
         self.failure: Exception | None = None
         """Why the fleet is no longer tended; None while it is."""
@@ -229,10 +231,6 @@ class Router:
         """Return whether there is a recipe; a backend of HTTP workers needs none."""
         return self.registry.is_http(backend_key) or self.recipes.get(backend_key) is not None
 
-    def _observe_stage(self, backend_key: str, stage: Stage, seconds: float) -> None:
-        stages = self.metrics.stages(backend_key)
-        (stages.queue if stage == "queue" else stages.worker).observe(seconds)
-
     def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()
 
@@ -269,6 +267,7 @@ class Router:
                 Middleware(
                     Access, metrics=self.metrics, clock=time.monotonic, log=self._config.access_log
                 ),
+                *traced(self._tracing),
                 Middleware(Draining, drain=self.drain, exempt=QUIET),
                 Middleware(
                     Authentication,
@@ -294,6 +293,8 @@ class Router:
             fleet.cancel()
             await asyncio.gather(fleet, return_exceptions=True)
             await self.registry.aclose()
+            if self._tracing is not None:
+                await self._tracing.aclose()
 
     async def _until_it_can_serve(self) -> None:
         """Wait until a request would find a worker and a recipe, but not for ever."""
@@ -327,6 +328,7 @@ async def serve(
         KeysFileError: Nor can the file with keys.
         TlsFilesError: Nor can the certificate.
         AdminRefusedError: The admin port would be open to everybody.
+        TracingMissingError: Traces are asked for, and nothing can make them.
         FleetEndedError: What follows the backends broke; answers that ran were finished.
     """
     router = Router(config, operator, inherited)

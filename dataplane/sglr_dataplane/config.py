@@ -62,6 +62,14 @@ class GrpcConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TracingConfig:
+    """Where OpenTelemetry's traces go; how they are sampled is said by its own variables, OTEL_*."""
+
+    endpoint: str | None = None
+    """URL of an OTLP/HTTP collector; None: as OTEL_EXPORTER_OTLP_ENDPOINT says."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterConfig:
     """Everything a router process is told at its start."""
 
@@ -91,6 +99,8 @@ class RouterConfig:
     """None serves no admin port."""
     grpc: GrpcConfig | None = None
     """None serves no inference.v1, and loads no gRPC stack for it: 15 MB."""
+    tracing: TracingConfig | None = None
+    """None makes no traces, and loads nothing for them."""
     drain: DrainSettings = field(default_factory=DrainSettings)
     zone: str = ""
     """Where this router is, for backends that prefer workers of its zone; empty: nobody knows."""

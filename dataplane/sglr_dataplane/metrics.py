@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -134,6 +134,11 @@ class RouterMetrics:
             found = Stages(*(self._stage.labels(backend_key, name) for name in names))
             self._stages[backend_key] = found
         return found
+
+    def staged(self, backend_key: str, stage: Literal["queue", "worker"], seconds: float) -> None:
+        """Observe how long a job of *backend_key* was in *stage*."""
+        stages = self.stages(backend_key)
+        (stages.queue if stage == "queue" else stages.worker).observe(seconds)
 
     def used(self, model: str, prompt: int, cached: int, completion: int) -> None:
         """Count the tokens of an answer of *model*, by the worker's counters."""

@@ -45,6 +45,13 @@ _ROUTES: Final = (
 )
 
 
+def route_of(path: str) -> str:
+    """Return the route of *path*; ``other`` for what is none."""
+    if path in _ROUTES:
+        return path
+    return "/v1/models/{id}" if path.startswith("/v1/models/") else "other"
+
+
 class RequestId:
     """Gives every request an id and puts it on the answer, errors and streams included."""
 
@@ -134,9 +141,7 @@ class Access:
 
     def _tell(self, scope: Scope, status: int, seconds: float, *, quiet: bool) -> None:
         failure = scope["state"].get("failure")
-        route = scope["path"] if scope["path"] in _ROUTES else "other"
-        if route == "other" and scope["path"].startswith("/v1/models/"):
-            route = "/v1/models/{id}"
+        route = route_of(scope["path"])
         outcome = failure or _outcome(status)
         self._metrics.requests.labels(route, outcome).inc()
         self._metrics.duration.labels(route).observe(seconds)

@@ -17,6 +17,7 @@ import uvloop
 from sglr_dataplane import log
 from sglr_dataplane.api.admin import AdminRefusedError
 from sglr_dataplane.api.server import AddressInUseError, TlsFilesError
+from sglr_dataplane.api.traces import TracingMissingError
 from sglr_dataplane.app import FleetEndedError, Inherited, serve
 from sglr_dataplane.config import (
     AdminConfig,
@@ -25,6 +26,7 @@ from sglr_dataplane.config import (
     Limits,
     RouterConfig,
     ServerTls,
+    TracingConfig,
 )
 from sglr_dataplane.fleet.intake_config import IntakeConfig
 from sglr_dataplane.fleet.keys import KeysFileError
@@ -97,6 +99,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log-level", default=default.log_level,
         choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="(%(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--otlp-endpoint", metavar="URL",
+        help="collector of OpenTelemetry's traces, OTLP over HTTP ($OTEL_EXPORTER_OTLP_ENDPOINT; "
+        "without either there are none)",
+    )  # fmt: skip
     parser.add_argument("--no-access-log", action="store_true", help="write no line per request")
 
 
@@ -134,6 +141,16 @@ def _admin(arguments: argparse.Namespace) -> AdminConfig | None:
         host=arguments.admin_host or "127.0.0.1",
         token_file=arguments.admin_token_file,
     )
+
+
+def tracing_of(arguments: argparse.Namespace) -> TracingConfig | None:
+    """Return where traces go; None without an endpoint, and where OpenTelemetry is switched off."""
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    if arguments.otlp_endpoint is not None:
+        return TracingConfig(arguments.otlp_endpoint)
+    named = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return TracingConfig() if any(map(os.environ.get, named)) else None
 
 
 def _grpc(arguments: argparse.Namespace) -> GrpcConfig | None:
@@ -190,6 +207,7 @@ def run(arguments: argparse.Namespace) -> int:
         cors_origins=tuple(arguments.cors_origin),
         keepalive=arguments.keepalive,
         zone=arguments.zone,
+        tracing=tracing_of(arguments),
         drain=DrainSettings(settle=arguments.drain_settle, deadline=arguments.drain_deadline),
     )
     if config.grpc is not None and arguments.processes > 1:
@@ -235,6 +253,7 @@ def _status_of(work: Callable[[], int]) -> int:
         TlsFilesError,
         AdminRefusedError,
         AddressInUseError,
+        TracingMissingError,
     ) as error:
         print(f"sglr serve: {error}", file=sys.stderr)
         return 2

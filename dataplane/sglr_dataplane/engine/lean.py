@@ -40,6 +40,7 @@ from sglr_proto.sglang import common_pb2, scheduler_pb2
 
 HEALTH_NAMES: Final = ("", "sglang.grpc.scheduler.SglangScheduler")
 """The names a worker reports health under: the process, and the scheduler behind it."""
+_Fields = tuple[tuple[str, str], ...]
 _SERVICE: Final = "/sglang.grpc.scheduler.SglangScheduler/"
 
 
@@ -194,7 +195,8 @@ class LeanEngine:
         answer = scheduler_pb2.EmbedResponse()
         request = embed_request(job).SerializeToString()
         try:
-            await self._ask(f"{_SERVICE}Embed", request, answer, self._deadlines.first_token)
+            limit = self._deadlines.first_token
+            await self._ask(f"{_SERVICE}Embed", request, answer, limit, job.trace)
         except CallError as failure:
             raise translated(failure) from failure
         return embedding_chunk(answer)
@@ -210,9 +212,11 @@ class LeanEngine:
             raise translated(failure) from failure
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
-    async def _ask(self, path: str, request: bytes, answer: Message, limit: float) -> None:
+    async def _ask(
+        self, path: str, request: bytes, answer: Message, limit: float, fields: _Fields = ()
+    ) -> None:
         """Fill *answer* with the one message that answers *request*."""
-        message = await self.channel.unary(path, request, limit=limit)
+        message = await self.channel.unary(path, request, limit=limit, fields=fields)
         try:
             answer.MergeFromString(message)
         except DecodeError as failure:

@@ -209,7 +209,8 @@ class SGLangEngine:
     async def _embed(self, job: Job) -> Chunk:
         stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
         try:
-            answer = await stub.Embed(embed_request(job), timeout=self._deadlines.first_token)
+            limit = self._deadlines.first_token
+            answer = await stub.Embed(embed_request(job), timeout=limit, metadata=job.trace)
         except aio.AioRpcError as failure:
             raise _translated(failure) from failure
         return embedding_chunk(answer)
@@ -232,7 +233,9 @@ class SGLangEngine:
     def _open_generate(self, job: Job) -> _Call:
         stub = scheduler_pb2_grpc.SglangSchedulerStub(self._connection())
         # The limit travels with the call: the worker gives up by itself when this router is gone.
-        return stub.Generate(generate_request(job), timeout=self._deadlines.total)
+        return stub.Generate(
+            generate_request(job), timeout=self._deadlines.total, metadata=job.trace
+        )
 
     def _connection(self) -> aio.Channel:
         if self._closed:

@@ -26,6 +26,7 @@ from sglr_dataplane.fleet.race import first_of
 from sglr_dataplane.fleet.rates import UNLIMITED, Meter, Rates
 from sglr_dataplane.fleet.retry import Retries
 from sglr_dataplane.fleet.stream import Stream
+from sglr_dataplane.fleet.tracing import carrying, fields_of
 from sglr_proto.backend import RateScope
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.race import Opening
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.fleet.selection import Offer
+    from sglr_dataplane.fleet.tracing import AttemptSpan, Tracer
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
 
@@ -75,6 +77,7 @@ class Dispatcher:
         on_outcome: OnOutcome | None = None,
         meter: Meter | None = None,
         on_stage: OnStage | None = None,
+        tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -86,12 +89,14 @@ class Dispatcher:
             meter: Counts what callers use; None: one of its own.
             on_stage: Told the backend's key, ``queue`` or ``worker``, and the seconds a job was
                 there, whether or not it came further.
+            tracer: Makes a span of each attempt; None: nobody does.
             clock: Seconds that only go up; the one the prober reads.
             chance: A number in ``[0, 1)``, for the jitter of waits.
         """
         self._registry = registry
         self._on_outcome: OnOutcome = on_outcome or _unheard
         self._meter = meter or Meter(clock)
+        self._tracer = tracer
         self._on_stage: OnStage = on_stage or _unobserved
         self._clock = clock
         self._chance = chance
@@ -107,14 +112,10 @@ class Dispatcher:
             InvalidRequestError: A worker refused the job.
             DeadlineExceededError: Its time is over.
         """
-        if not caller.may_use(job.model):
-            raise UnknownModelError(
-                f"The model {job.model!r} does not exist here, or not for this key.", param="model"
-            )
         pool = self._registry.pool(backend_key)
         if pool is None:
             raise self._nobody(backend_key, job)
-        if not caller.may_enter(pool.backend):
+        if not caller.may_use(job.model) or not caller.may_enter(pool.backend):
             raise UnknownModelError(
                 f"The model {job.model!r} does not exist here, or not for this key.", param="model"
             )
@@ -122,6 +123,8 @@ class Dispatcher:
         for owner, rates in owners:
             self._meter.admit(owner, rates, len(job.input_ids))
         pool.budget.request(self._clock())
+        if self._tracer is None and (trace := fields_of(caller.headers)):
+            job = carrying(job, trace)
         ends_at = self._clock() + pool.settings.deadlines.total
         slot = await self._enter(pool, caller, ends_at)
         entered_at = self._clock()
@@ -193,13 +196,19 @@ class Dispatcher:
     async def _open(self, worker: Worker, attempts: Attempts) -> Stream:
         """Return the stream of the job on *worker*, opened; closed when it fails or is cancelled."""
         pause = attempts.pool.settings.retry.longest_pause
-        lease = Lease(worker, self._on_outcome, self._clock, longest_pause=pause)
-        stream = Stream(lease, attempts.job, ends_at=attempts.ends_at, clock=self._clock)
+        job, on_outcome, answered = attempts.job, self._on_outcome, _nothing
+        if self._tracer is not None:
+            span = self._tracer.attempt(worker, job)
+            job, answered = carrying(job, span.fields), span.answered
+            on_outcome = partial(_ended, span, on_outcome)
+        lease = Lease(worker, on_outcome, self._clock, longest_pause=pause)
+        stream = Stream(lease, job, ends_at=attempts.ends_at, clock=self._clock)
         try:
             await stream.open()
         except BaseException:
             await stream.aclose()
             raise
+        answered()
         return stream
 
     def _spare(self, attempts: Attempts) -> Opening | None:
@@ -281,6 +290,16 @@ def _owners(pool: Pool, caller: Caller) -> Owners:
         owner = f"{pool.backend.key} {caller.name}" if each else f"{pool.backend.key} *"
         owners.append((owner, rates))
     return tuple(owners)
+
+
+def _ended(span: AttemptSpan, on_outcome: OnOutcome, worker: Worker, outcome: Outcome) -> None:
+    """End *span*, and tell the other hook."""
+    span.end(outcome)
+    on_outcome(worker, outcome)
+
+
+def _nothing() -> None:
+    """Be what is done when there is nothing to do."""
 
 
 def _unobserved(_backend_key: str, _stage: Stage, _seconds: float) -> None:
