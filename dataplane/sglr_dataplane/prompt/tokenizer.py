@@ -17,8 +17,9 @@ from sglr_dataplane.errors import ContextLengthExceededError, InvalidRequestErro
 from sglr_dataplane.prompt.encoder import Encoder, FastEncoder, ReferenceEncoder
 from sglr_dataplane.prompt.literals import LiteralSearch
 from sglr_dataplane.prompt.verdict import verdict_on
-from sglr_dataplane.vocab import TokenizerDocument, TokenizerLoadError, Vocabulary
+from sglr_dataplane.vocab import TokenizerLoadError, Vocabulary
 from sglr_dataplane.vocab.document import FILE, digest_of
+from sglr_dataplane.vocab.kept import vocabulary_of
 from sglr_dataplane.vocab.sources import tokenizer_json
 
 MAX_CHARACTERS = 8_000_000
@@ -65,8 +66,8 @@ class Tokenizer:
         Args:
             path: Holds the vocabulary, as ``vocab.sources`` reads it, and tokenizer_config.json or
                 special_tokens_map.json.
-            verdicts: Where comparisons of the fast encoder with the reference are kept; None:
-                nothing is compared and the reference encodes.
+            verdicts: Where comparisons of the fast encoder with the reference, and the
+                vocabulary's tables, are kept; None: nothing is compared and the reference encodes.
             max_characters: Longer texts are refused before they are encoded.
 
         Raises:
@@ -77,7 +78,7 @@ class Tokenizer:
         # The encoder's library loads without the interpreter lock: both at once on two cores.
         with ThreadPoolExecutor(1, thread_name_prefix="encoder") as beside:
             choosing = beside.submit(_chosen, source, digest_of(source), verdicts)
-            vocabulary = Vocabulary.from_document(TokenizerDocument.parse(source))
+            vocabulary = vocabulary_of(source, verdicts)
             encoder, reason = choosing.result()
         return cls(
             vocabulary=vocabulary,
