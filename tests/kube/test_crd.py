@@ -89,6 +89,9 @@ def test_a22_the_server_refuses_what_the_offline_check_refuses(
 VIOLATIONS: dict[str, dict[str, Any]] = {
     "exactly one of service, selector": {"workers": {}},
     "ports goes with selector only": {"workers": {"service": {"name": "q"}, "ports": [1]}},
+    "http goes with protocol HTTP": {
+        "workers": {"service": {"name": "q"}, "protocol": "GRPC", "http": {}}
+    },
     "at most one of path, huggingFace": {"tokenizer": {"path": "/t", "fromWorker": {}}},
     "exactly one of inline, path": {"tokenizer": {"chatTemplate": {"inline": "x", "name": "rag"}}},
     "at most one of caFile and caRef": {
