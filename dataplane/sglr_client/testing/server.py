@@ -135,11 +135,19 @@ class MockServer:
                 self.port = server.sockets[0].getsockname()[1]
                 self._ready.set()
                 await self._stop.wait()
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
+                for listener in server.sockets:
+                    # asyncio's server fails on connections that it accepts while it closes.
+                    asyncio.get_running_loop().remove_reader(listener.fileno())
+                await self._settle()
+            await self._settle()
             for task, writer in tuple(serving.items()):
                 writer.transport.abort()  # a task that has not begun would not close it
                 task.cancel()
+
+    async def _settle(self) -> None:
+        """Let what was just accepted become known."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

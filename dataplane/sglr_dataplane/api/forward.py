@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.faults import anthropic_envelope, named_event
 from sglr_dataplane.api.forwarded import headers_for_worker, read, stand_in
+from sglr_dataplane.api.forwarding import Forwarder
 from sglr_dataplane.api.sse import DONE, failure_frame
 from sglr_dataplane.engine.renaming import with_model
 from sglr_dataplane.errors import RouterError, WorkerError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.routes import Target
     from sglr_dataplane.fleet.signpost import Signpost
     from sglr_dataplane.fleet.stream import Stream
+    from sglr_dataplane.job import Chunk
     from sglr_dataplane.metrics import RouterMetrics
 
 _A = TypeVar("_A")
@@ -164,18 +166,37 @@ class Forwarding:
         self, exchange: Exchange, stream: Stream, job: Job, count: Callable[[Usage], None]
     ) -> None:
         """Tell the client what *stream* brings: one piece with a media type, or frames."""
+        piece = _piece(await anext(stream))
+        count(piece.usage)
+        if piece.media_type:
+            await self._tell_whole(exchange, piece)
+            return
+        rest = piece.data
+        if piece.finish is None:
+            await exchange.send_events(piece.data)
+            exchange.content_sent_at = self._clock()
+            rest = await self._relay(exchange, stream, count)
+        await exchange.end_events(rest + (b"" if _is_named(job) else DONE))
+
+    async def _relay(
+        self, exchange: Exchange, stream: Stream, count: Callable[[Usage], None]
+    ) -> bytes:
+        """Pass frames on as they come; return those that end the stream."""
+        outlet, batches = exchange.outlet, stream.batches
+        if outlet is not None and batches is not None:
+            forwarder = Forwarder(batches, exchange, outlet)
+            try:
+                return await forwarder.run()
+            finally:
+                if forwarder.usage is not None:
+                    count(forwarder.usage)
         async for chunk in stream:
-            assert isinstance(chunk, Piece)  # noqa: S101  # an engine of HTTP sends nothing else
-            count(chunk.usage)
-            if chunk.media_type:
-                await self._tell_whole(exchange, chunk)
-            elif chunk.finish is None:
-                await exchange.send_events(chunk.data)
-                if exchange.content_sent_at is None:
-                    exchange.content_sent_at = self._clock()
-            else:
-                last = b"" if job.forward is not None and job.forward.has_named_events else DONE
-                await exchange.end_events(chunk.data + last)
+            piece = _piece(chunk)
+            count(piece.usage)
+            if piece.finish is not None:
+                return piece.data
+            await exchange.send_events(piece.data)
+        return b""
 
     async def _tell_whole(self, exchange: Exchange, piece: Piece) -> None:
         if exchange.streams:
@@ -241,6 +262,15 @@ class Fork:
             return
         job = await forwarding.job(exchange, body, asked, target, self._path)
         await forwarding.answer(exchange, target, job)
+
+
+def _piece(chunk: Chunk) -> Piece:
+    assert isinstance(chunk, Piece)  # noqa: S101  # an engine of HTTP sends nothing else
+    return chunk
+
+
+def _is_named(job: Job) -> bool:
+    return job.forward is not None and job.forward.has_named_events
 
 
 async def _off_loop(do: Callable[[_A], _B], given: _A, size: int) -> _B:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -96,7 +97,7 @@ class RelayStream:
         """Whether the body is complete."""
         self._lost: CallError | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._pieces: list[Piece] = []
+        self._pieces: deque[Chunk] = deque()
         self.is_over = False
         """Whether :meth:`drain` has nothing more to return, now or ever."""
         self.failure: RouterError | None = None
@@ -121,14 +122,30 @@ class RelayStream:
         self._arm(loop, self._waits_since)
         self._call = self._pool.call(self._request, self)
 
+    def follow(self, on_news: Callable[[], None]) -> None:
+        """Go on by batches: *on_news* is called as :meth:`start` says, after the next read.
+
+        What is there already is not told of: drain once.
+        """
+        self._on_news = on_news
+
+    def put_back(self, piece: Chunk) -> None:
+        """Have *piece*, the last that was handed over, come next again."""
+        self._pieces.appendleft(piece)
+
+    def pull(self) -> tuple[None, list[Chunk]]:
+        """Return no run, and what :meth:`drain` returns."""
+        return None, self.drain()
+
     def drain(self) -> list[Chunk]:
         """Return the pieces that have arrived, in order, and let the worker send as much again.
 
         Pieces that came before a failure are returned by the call that notices the failure.
         """
+        pieces = list(self._pieces)
+        self._pieces.clear()
         if self.is_over:
-            return []
-        pieces: list[Chunk] = []
+            return pieces
         try:
             if self._are_events:
                 self._relay_events(pieces)
@@ -159,16 +176,14 @@ class RelayStream:
         """Return the next piece; whatever ends the stream ends the worker's call at once."""
         if self._on_news is None and not self.is_over:
             self.start(self._wake)
-        while True:
+        while not self._pieces:
+            self._pieces.extend(self.drain())
             if self._pieces:
-                return self._pieces.pop(0)
-            if not self.is_over:
-                self._pieces.extend(piece for piece in self.drain() if isinstance(piece, Piece))
-            if self._pieces:
-                continue
+                break
             if self.is_over:
                 raise self._last_word()
             await self._wait()
+        return self._pieces.popleft()
 
     async def aclose(self) -> None:
         """End the worker's call if it still runs, without awaiting it."""

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Self
 
 from sglr_dataplane.engine.lean_stream import LeanStream
+from sglr_dataplane.engine.openai_stream import RelayStream
 from sglr_dataplane.errors import (
     DeadlineExceededError,
     RouterError,
@@ -123,7 +124,7 @@ class Stream:
     @property
     def batches(self) -> Batches | None:
         """What is still to come, by batches; None where the worker's client has none: iterate."""
-        if not isinstance(self._chunks, LeanStream):
+        if not isinstance(self._chunks, LeanStream | RelayStream):
             return None
         if self._first is not None:
             self._chunks.put_back(self._first)
@@ -160,7 +161,7 @@ class Stream:
 class Batches:
     """The rest of a stream, by batches: no task has to wake up for what arrives."""
 
-    def __init__(self, stream: Stream, chunks: LeanStream) -> None:
+    def __init__(self, stream: Stream, chunks: LeanStream | RelayStream) -> None:
         """Hand over *chunks*, which are those of *stream*: it counts them, and is closed."""
         self._stream = stream
         self._chunks = chunks
