@@ -10,14 +10,13 @@ from pathlib import Path
 from sglr_dataplane.fleet.credentials import credentials_of
 from sglr_dataplane.fleet.intake_config import IntakeConfig
 from sglr_dataplane.fleet.intake_file import read
-from sglr_operator.config import CopyConfig, OperatorConfig
+from sglr_operator.config import OperatorConfig
 from sglr_proto.backend import SGLangBackend
-from support.certificates import authority, issue
 from support.kube_api import FakeApi, running_api
 from support.kube_objects import NAMESPACE
 from support.kube_wait import until
 from support.operator_objects import is_ready, put_backend, put_service, put_slice, reason
-from support.operators import operating
+from support.operators import operating, private
 from support.push import Router, routing
 
 LABELS = {"sglr.dev/for-routers": "true"}
@@ -45,25 +44,6 @@ def populate(api: FakeApi) -> None:
 def reading(config: OperatorConfig) -> OperatorConfig:
     """Read labelled objects."""
     return replace(config, references=True)
-
-
-def private(folder: Path) -> Callable[[OperatorConfig], OperatorConfig]:
-    """Return the change that lets routers of one authority alone hear secrets."""
-    authority(folder, "ca")
-    certificate, key = issue(folder, "server", "ca")
-    issue(folder, "router", "ca")
-
-    def change(config: OperatorConfig) -> OperatorConfig:
-        push = replace(
-            config.push,
-            certificate=str(certificate),
-            key=str(key),
-            client_ca=str(folder / "ca.crt"),
-            auth="mtls",
-        )
-        return replace(reading(config), push=push, copy=CopyConfig(interval=0.05))
-
-    return change
 
 
 def trusted(folder: Path) -> Callable[[IntakeConfig], IntakeConfig]:

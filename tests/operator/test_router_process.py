@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from support.kube_api import FakeApi, running_api
 from support.kube_objects import NAMESPACE, a_document
 from support.kube_wait import until
-from support.operators import conditions, operating
-from support.router_process import MODEL, answers, status, worker_and_router
+from support.operators import conditions, operating, private
+from support.router_process import MODEL, answers, chat, status, worker_and_router
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
@@ -38,6 +39,59 @@ async def test_a_chat_walks_through_a_router_that_an_operator_feeds(tmp_path: Pa
 
             await answers(url, "qwen")
             assert await status(f"{url}/readyz") == 200
+
+
+async def test_a_callers_key_opens_a_backend_and_the_newest_template_is_used(
+    tmp_path: Path,
+) -> None:
+    """From a Secret and a ConfigMap to answers: with the key 200, without it the model is not there.
+
+    A rotated key counts, and the one before it no more; neither is in any file of the router.
+    """
+    async with running_api() as api, operating(api, tmp_path, private(tmp_path)) as running:
+        api.served["/api/v1"].append("secrets")
+        port = await running.serves()
+        shown = (
+            *("--operator-ca", str(tmp_path / "ca.crt")),
+            *("--operator-certificate", str(tmp_path / "router.crt")),
+            *("--operator-key", str(tmp_path / "router.key")),
+        )
+        async with worker_and_router(port, tmp_path, "qwen", *shown) as (worker, url):
+            template = {"configMapKeyRef": {"name": "templates", "key": "chat"}}
+            document = a_document(
+                {"static": {"endpoints": [{"host": "127.0.0.1", "port": worker}]}},
+                tokenizer={"path": str(MODEL), "chatTemplate": template},
+                auth={"keySecretRefs": [{"name": "callers"}]},
+            )
+            api.put("sglangbackends", document)
+            text = "{% for each in messages %}{{ each.content }}{% endfor %}"
+            put_labelled(api, "configmaps", "templates", {"chat": text})
+            put_labelled(api, "secrets", "callers", {"alice": encoded("sk-first")})
+            await answers(url, "qwen", key="sk-first")
+            assert [(await chat(url, "qwen", key))[0] for key in ("", "sk-other")] == [404, 404]
+            put_labelled(api, "secrets", "callers", {"alice": encoded("sk-second")})
+            await answers(url, "qwen", key="sk-second")
+
+            assert (await chat(url, "qwen", "sk-first"))[0] == 404
+            assert not {b"sk-first", b"sk-second"} & words_in(tmp_path)
+
+
+def words_in(folder: Path) -> set[bytes]:
+    """Return every string in quotes of every file below *folder*."""
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    return {word for content in files for word in content.split(b'"')}
+
+
+def encoded(text: str) -> str:
+    """Return *text* as a Secret has it."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def put_labelled(api: FakeApi, plural: str, name: str, data: dict[str, str]) -> None:
+    """Create or change an object that the operator may read."""
+    labels = {"sglr.dev/for-routers": "true"}
+    meta = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    api.put(plural, {"metadata": meta, "data": data})
 
 
 async def _ready(url: str) -> None:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from sglr_operator.app import Operator
 from sglr_operator.config import (
     Address,
+    CopyConfig,
     DebounceConfig,
     LeaseConfig,
     OperatorConfig,
@@ -24,6 +25,7 @@ from sglr_operator.config import (
     WatchConfig,
 )
 from sglr_operator.metrics import Metrics
+from support.certificates import authority, issue
 from support.kube_api import FakeApi
 from support.kube_wait import until
 
@@ -114,6 +116,26 @@ async def operating(
         operator.stop()
         await asyncio.wait_for(asyncio.wait({task}), 15.0)
         task.result()
+
+
+def private(folder: Path) -> Callable[[OperatorConfig], OperatorConfig]:
+    """Return the change that lets routers of one authority alone hear secrets."""
+    authority(folder, "ca")
+    certificate, key = issue(folder, "server", "ca")
+    issue(folder, "router", "ca")
+
+    def change(config: OperatorConfig) -> OperatorConfig:
+        push = replace(
+            config.push,
+            certificate=str(certificate),
+            key=str(key),
+            client_ca=str(folder / "ca.crt"),
+            auth="mtls",
+        )
+        copy = CopyConfig(interval=0.05)
+        return replace(config, references=True, push=push, copy=copy)
+
+    return change
 
 
 def conditions(api: FakeApi, name: str, namespace: str = "inference") -> dict[str, Any]:

@@ -46,9 +46,9 @@ async def sglr(*arguments: str) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def worker_and_router(
-    operator: int, folder: Path, model: str
+    operator: int, folder: Path, model: str, *flags: str
 ) -> AsyncGenerator[tuple[int, str]]:
-    """Run a worker of *model* and a router that hears the operator.
+    """Run a worker of *model* and a router with *flags* that hears the operator.
 
     Yields the worker's port and the router's URL.
     """
@@ -56,7 +56,7 @@ async def worker_and_router(
         sglr("sim-worker", "--tokenizer", str(MODEL), "--model-name", model) as worker,
         sglr(
             *("serve", "--operator", f"127.0.0.1:{operator}", "--port", "0"),
-            *("--last-known-good", str(folder / "lkg"), "--drain-settle", "0s"),
+            *("--last-known-good", str(folder / "lkg"), "--drain-settle", "0s", *flags),
         ) as router,
     ):
         yield int(worker.rpartition(":")[2]), f"http://{router}"
@@ -70,8 +70,9 @@ async def status(url: str) -> int:
     return 0
 
 
-async def chat(url: str, model: str) -> tuple[int, dict[str, Any]]:
-    """Return status and body of one short chat."""
+async def chat(url: str, model: str, key: str = "") -> tuple[int, dict[str, Any]]:
+    """Return status and body of one short chat, asked with *key* if there is one."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "Say hello."}],
@@ -79,20 +80,20 @@ async def chat(url: str, model: str) -> tuple[int, dict[str, Any]]:
     }
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{url}/v1/chat/completions", json=body) as answer,
+        session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer,
     ):
         found: dict[str, Any] = await answer.json()
         return answer.status, found
 
 
-async def answers(url: str, model: str, *, within: float = 30.0) -> dict[str, Any]:
+async def answers(url: str, model: str, *, key: str = "", within: float = 30.0) -> dict[str, Any]:
     """Return the first chat that succeeds; fail with the last answer after *within* seconds."""
     last: Any = None
     with suppress(TimeoutError):
         async with asyncio.timeout(within):
             while True:
                 with suppress(aiohttp.ClientError):
-                    code, last = await chat(url, model)
+                    code, last = await chat(url, model, key)
                     if code == 200:  # HTTP's number
                         return dict(last)
                 await asyncio.sleep(0.1)
