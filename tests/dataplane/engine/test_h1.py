@@ -101,6 +101,16 @@ async def test_an_idle_connection_is_given_up_in_time() -> None:
         assert pool.links == 0
 
 
+async def test_without_idle_time_each_call_has_a_connection_of_its_own() -> None:
+    """Not even one that waits gets a connection that was used."""
+    options = PoolOptions(most=1, idle=0)
+    async with a_peer(answering(OK, OK)) as peer, a_pool(peer.port, options) as pool:
+        answers = await asyncio.gather(ask(pool), ask(pool))
+
+    assert [answer.body for answer in answers] == [b"ok", b"ok"]
+    assert peer.connections == 2
+
+
 async def test_the_worker_says_how_long_it_keeps_a_connection() -> None:
     """``Keep-Alive: timeout=1`` leaves no second to use it in."""
     kept = b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=1\r\ncontent-length: 2\r\n\r\nok"

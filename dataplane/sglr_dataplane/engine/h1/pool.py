@@ -115,7 +115,8 @@ class Pool:
 
     def on_idle(self, link: Link) -> None:
         """Give *link* the call that waits longest, or keep it for a while."""
-        if self.is_closed or link.is_closing:
+        is_spent = link.calls > 0 and self._limit_of(link) <= 0
+        if self.is_closed or link.is_closing or is_spent:
             link.close()
             return
         while self._waiting:
