@@ -24,7 +24,7 @@ from sglr_proto.spec_http import HttpWorkers, Protocol
 from sglr_proto.spec_model import Model, Traffic
 from sglr_proto.spec_parsers import Parsers
 from sglr_proto.spec_refs import Auth
-from sglr_proto.spec_resilience import HealthCheck, OutlierDetection, Retry, Timeouts
+from sglr_proto.spec_resilience import Drain, HealthCheck, OutlierDetection, Retry, Timeouts
 from sglr_proto.spec_routing import Routing
 from sglr_proto.spec_security import Tls, WorkerAuth
 from sglr_proto.spec_tokenizer import Tokenizer
@@ -262,6 +262,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         HealthCheck,
         Meta(description="How workers are asked for their health. Default: see there."),
     ] = HealthCheck()
+    drain: Annotated[
+        Drain,
+        Meta(description="What becomes of requests on workers that leave. Default: see there."),
+    ] = Drain()
     tls: Annotated[
         Tls, Meta(description="TLS from the router to the workers. Default: plain text.")
     ] = Tls()

@@ -207,6 +207,38 @@ class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         refuse_outside(0.01, 60, timeout=self.timeout)
 
 
+class DrainEnd(enum.StrEnum):
+    """What happens to requests that still run on a worker when its time to drain is over."""
+
+    ABORT = "Abort"
+    """Those with no token yet go to another worker, streams end with an error frame."""
+    KEEP = "Keep"
+    """They run on, as long as the worker lets them."""
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What becomes of the requests on a worker that terminates or is no longer listed."""
+
+    timeout: Annotated[
+        Duration,
+        Meta(
+            description="How long requests may go on there, from when the worker began to leave; "
+            "0s to 24h. Default: 600s: ten minutes of tokens; what is longer holds up a rollout."
+        ),
+    ] = "600s"
+    on_timeout: Annotated[
+        DrainEnd,
+        Meta(
+            description="What happens then. Abort ends them: those with no token yet go to another "
+            "worker, streams get an error frame. Keep lets them run. Default: Abort."
+        ),
+    ] = DrainEnd.ABORT
+
+    def __post_init__(self) -> None:
+        """Refuse times outside their bounds."""
+        refuse_outside(0, 86400, timeout=self.timeout)
+
+
 class LastResort(enum.StrEnum):
     """What happens to a request when every worker that is left is a bad choice."""
 

@@ -96,19 +96,20 @@ class CacheAware(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             ge=0,
             le=1_000_000,
-            description="Tokens that one request more in flight weighs as much as. Default: 512: "
-            "computing a thousand tokens elsewhere is worth two requests less to wait for.",
+            description="Tokens that one request more in flight weighs as much as. Default: 384: "
+            "computing 768 tokens elsewhere is worth two requests less to wait for. Tuned by "
+            "bench/policies.py.",
         ),
-    ] = 512
+    ] = 384
     slack: Annotated[
         int,
         Meta(
             ge=0,
             le=1000,
             description="Requests in flight by which workers may differ and still count as "
-            "equally busy. Default: 1, so that routers agree on where a new conversation goes.",
+            "equally busy. Default: 2, so that routers agree on where a new conversation goes.",
         ),
-    ] = 1
+    ] = 2
     source: Annotated[
         CacheSource,
         Meta(
@@ -212,10 +213,11 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
         Duration,
         Meta(
             description="How often workers are asked for their load (GetLoads), so that what other "
-            "routers sent them counts too; for the policies that go by load. 0s never, else 100ms "
-            "to 10m. Default: 2s: an answer takes ten to a hundred times as long."
+            "routers sent them counts too; for the policies that go by load. n router processes "
+            "ask each worker n times as often. 0s never, else 100ms to 10m. Default: 500ms: by "
+            "what is two seconds old every router runs to the same worker, worse than not asking."
         ),
-    ] = "2s"
+    ] = "500ms"
     warm_up: Annotated[
         Duration,
         Meta(

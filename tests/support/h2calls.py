@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sglr_dataplane.engine.channel import Channel, ChannelOptions
+from sglr_dataplane.engine.channel import Channel
+from sglr_dataplane.engine.channel_options import ChannelOptions
 from sglr_dataplane.engine.h2.call import Call
 from support.h2peer import LIMIT, Peer, PeerConnection
 

@@ -41,6 +41,12 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
             },
             "traffic": {"weight": 9, "priority": 1, "header": {"name": "x-canary", "value": "on"}},
             "tokenizer": {"path": "tokenizers/qwen"},
+            "parsers": {
+                "toolCall": "auto",
+                "reasoning": "auto",
+                "unknownTools": "Forward",
+                "reasoningWhitespace": "Keep",
+            },
             "workers": {
                 "static": {
                     "endpoints": [
@@ -87,6 +93,7 @@ def a_document(name: str = "qwen", model: str = "qwen") -> dict[str, Any]:
                 "unhealthyThreshold": 3,
                 "generateInterval": "60s",
             },
+            "drain": {"timeout": "600s", "onTimeout": "Abort"},
             "tls": {"mode": "TLS", "caFile": "/tls/ca.crt"},
             "workerAuth": {"apiKeyFile": "/keys/worker"},
             "auth": {"keySecretRefs": []},

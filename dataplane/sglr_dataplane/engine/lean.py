@@ -19,7 +19,8 @@ from grpc_health.v1 import health_pb2
 
 from sglr_dataplane.engine import EngineFacts, TokenizerBundle
 from sglr_dataplane.engine.bundles import BundleReader, bundle_error
-from sglr_dataplane.engine.channel import Channel, ChannelOptions
+from sglr_dataplane.engine.channel import Channel
+from sglr_dataplane.engine.channel_options import ChannelOptions
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.facts import engine_facts
 from sglr_dataplane.engine.h2.status import CallError

@@ -88,11 +88,23 @@ class Prober:
             checkup.schedule = self._schedule_of(worker)
             delay = await self._look(checkup)
             await self._close(worker, worker.take_idle_engines())
+            left = worker.overdue_in(self._clock())
+            if left == 0 and worker.in_flight:
+                await self._cut(worker)
             if not worker.is_done:
-                await self._rest(wake, delay)
+                await self._rest(wake, min(delay, left) if left else delay)
         await self._close(worker, worker.engines())
         self._registry.forget(worker)
         logger.info("worker closed", extra={"worker": worker.id, "backend": worker.backend_key})
+
+    async def _cut(self, worker: Worker) -> None:
+        """End the jobs of a worker that leaves: their time is over."""
+        extra = {"worker": worker.id, "jobs": worker.in_flight}
+        logger.warning("jobs of a leaving worker ended", extra=extra)
+        worker.was_cut()
+        self._registry.replace(worker)
+        in_use = () if worker.state is WorkerState.LEAVING else (worker.engine,)
+        await self._close(worker, [each for each in worker.engines() if each not in in_use])
 
     async def _close(self, worker: Worker, engines: Iterable[Engine]) -> None:
         for engine in engines:

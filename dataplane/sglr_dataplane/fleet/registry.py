@@ -250,6 +250,12 @@ class Registry:
             for worker in pool.workers.values():
                 worker.reconnect(self._engine_for(worker.endpoint, pool.backend))
 
+    def replace(self, worker: Worker) -> None:
+        """Give *worker* a new client, if it is still listed."""
+        pool = self._pools.get(worker.backend_key)
+        if pool is not None and pool.workers.get(worker.id) is worker:
+            worker.reconnect(self._engine_for(worker.endpoint, pool.backend))
+
     def tended(self) -> tuple[Worker, ...]:
         """Return every worker that is not forgotten, those that leave included."""
         return (*self.workers(), *self._leaving)
@@ -292,7 +298,7 @@ class Registry:
         pool.gate.adjust(settings.gate)
         for worker in pool.workers.values():
             worker.breaker.adjust(settings.breaker)
-            worker.warm_up = settings.warm_up
+            worker.warm_up, worker.drain = settings.warm_up, settings.drain
             worker.on_ready = pool.gate.pump
             if known is not None and _is_called_otherwise(known.backend, backend):
                 worker.reconnect(self._engine_for(worker.endpoint, backend))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sglr_dataplane.engine.channel import ChannelOptions
+from sglr_dataplane.engine.channel_options import ChannelOptions
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.h2.link import Keepalive
 from sglr_dataplane.engine.h2.state import Limits
@@ -16,6 +16,7 @@ from sglr_dataplane.fleet.schedule import Schedule
 from sglr_proto.duration import seconds
 from sglr_proto.spec import Spec
 from sglr_proto.spec_grpc import GrpcWorkers
+from sglr_proto.spec_resilience import DrainEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Settings:
     breaker: BreakerSettings
     channel: ChannelOptions
     deadlines: Deadlines
+    drain: float | None
+    """Seconds that requests may go on at a worker that leaves; None: as long as it lets them."""
     gate: GateSettings
     rates: Rates
     retry: RetrySettings
@@ -39,6 +42,7 @@ def settings_of(spec: Spec) -> Settings:
         breaker=_breaker(spec),
         channel=_channel(spec),
         deadlines=_deadlines(spec),
+        drain=seconds(spec.drain.timeout) if spec.drain.on_timeout is DrainEnd.ABORT else None,
         gate=_gate(spec),
         rates=_rates(spec),
         retry=_retry(spec),

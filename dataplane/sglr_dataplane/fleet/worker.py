@@ -13,6 +13,7 @@ from sglr_dataplane.engine import Engine
 from sglr_dataplane.errors import UnknownModelError
 from sglr_dataplane.fleet.breaker import Breaker
 from sglr_dataplane.fleet.shares import share
+from sglr_proto.snapshot import EndpointState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -76,10 +77,14 @@ class Worker:
         self.model_names = model_names
         self._processes = processes
         self._clock = clock
+        self.drain: float | None = None
+        """Seconds that jobs may go on here once it leaves; None: as long as it lets them."""
+        self._leaves_since: float | None = None
         self.warm_up = 0.0
         """Seconds over which it gets its full share after it became ready; 0: at once."""
         self._ready_at: float | None = None
         self.state = WorkerState.PENDING
+        self._note_leaving()
         self.in_flight = 0
         self._foreign = 0
         """Jobs that other routers sent it."""
@@ -190,6 +195,7 @@ class Worker:
     def told(self, endpoint: Endpoint, model_names: frozenset[str]) -> None:
         """Take over what a newer snapshot says of it; its address is the same."""
         self.endpoint = endpoint
+        self._note_leaving()
         if model_names != self.model_names:
             self.model_names = model_names
             self.wake()
@@ -310,8 +316,27 @@ class Worker:
     def left(self) -> None:
         """Give it no more jobs, for good."""
         self.state = WorkerState.LEAVING
+        self._note_leaving()
         self.problem = "It is no longer an endpoint of its backend."
         self.wake()
+
+    def overdue_in(self, now: float) -> float | None:
+        """Return for how many seconds its jobs may go on after *now*; None: it does not leave."""
+        if self._leaves_since is None or self.drain is None:
+            return None
+        return max(self._leaves_since + self.drain - now, 0.0)
+
+    def was_cut(self) -> None:
+        """Note that its jobs were ended; what may come yet has the whole time again."""
+        if self._leaves_since is not None:
+            self._leaves_since = self._clock()
+
+    def _note_leaving(self) -> None:
+        leaves = self.state is WorkerState.LEAVING or self.endpoint.state is EndpointState.DRAINING
+        if not leaves:
+            self._leaves_since = None
+        elif self._leaves_since is None:
+            self._leaves_since = self._clock()
 
 
 def _nobody() -> None:

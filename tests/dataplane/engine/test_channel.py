@@ -7,7 +7,7 @@ import asyncio
 import h2.events
 import pytest
 
-from sglr_dataplane.engine.channel import ChannelOptions
+from sglr_dataplane.engine.channel_options import ChannelOptions
 from sglr_dataplane.engine.h2.state import Limits
 from sglr_dataplane.engine.h2.status import CallError
 from support.h2calls import Listener, a_channel, echo, say

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from sglr_dataplane.engine.channel import ChannelOptions
+from sglr_dataplane.engine.channel_options import ChannelOptions
 from support.h2calls import a_channel, say
 from support.h2peer import PeerConnection, h2_peer
 from support.router import eventually

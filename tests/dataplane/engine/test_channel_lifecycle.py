@@ -8,7 +8,7 @@ import socket
 import h2.events
 import pytest
 
-from sglr_dataplane.engine.channel import Backoff, ChannelOptions
+from sglr_dataplane.engine.channel_options import Backoff, ChannelOptions
 from sglr_dataplane.engine.h2.link import Keepalive
 from sglr_dataplane.engine.h2.status import CallError
 from support.h2calls import Listener, a_channel, echo, say, until

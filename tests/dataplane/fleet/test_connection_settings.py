@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sglr_dataplane.app import Router
 from sglr_dataplane.config import RouterConfig
-from sglr_dataplane.engine.channel import ChannelOptions
+from sglr_dataplane.engine.channel_options import ChannelOptions
 from sglr_dataplane.engine.h2.link import Keepalive
 from sglr_dataplane.engine.h2.state import Limits
 from sglr_dataplane.engine.lean import LeanEngine
