@@ -35,7 +35,8 @@ class _Message:
     version: int
     hash: str
     """Empty for a removal."""
-    body: bytes
+    body: bytes = field(repr=False)
+    """May hold secrets."""
     since: float
     """When the first event of this change was seen."""
 

@@ -73,7 +73,7 @@ def test_fields_that_replace_another_router_s_settings_exist() -> None:
 
 def test_every_reason_of_a_condition_that_is_not_true_is_explained() -> None:
     """Whoever reads a reason finds what to do about it."""
-    sources = "".join(p.read_text() for p in (ROOT / "operator/sglr_operator").glob("*.py"))
+    sources = "".join(p.read_text() for p in (ROOT / "operator/sglr_operator").rglob("*.py"))
     reasons = set(re.findall(r'_Claim\(\s*\w+,\s*"(?:False|Unknown)",\s*"(\w+)"', sources))
     reasons |= set(re.findall(r'RefProblem\(\s*(?:reason=)?"(\w+)"', sources))
 
