@@ -10,6 +10,7 @@ from sglr_dataplane.api.follow import Gathering
 from sglr_dataplane.job import Chunk, Extras, TokenLogprob, Usage
 from sglr_dataplane.output.collect import Message, collect
 from sglr_dataplane.output.deltas import Reasoning
+from sglr_dataplane.output.sink import joined
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -39,8 +40,11 @@ class News:
 class Choice:
     """One choice on its way from chunks to news.
 
-    With stop strings or log probabilities tokens are read one by one, so that what ends a text,
+    With stop strings or log probabilities tokens are told one by one, so that what ends a text,
     and which tokens count, depends on no chunk border and not on whether the answer is streamed.
+
+    Tokens of thoughts are counted here, the markers around them included: most workers, which are
+    not told where a thought may begin, count none.
     """
 
     def __init__(
@@ -69,8 +73,24 @@ class Choice:
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._prompt_logprobs: tuple[TokenLogprob, ...] = ()
-        self.usage = Usage()
+        self._usage = Usage()
+        self._thought_tokens = 0
+        self._thinks_since = 0 if pipeline.thinks else None
+        """How many tokens there were when the thought began that goes on; None: none does."""
+
+    @property
+    def usage(self) -> Usage:
         """What it has cost so far: up to the stop string, where one ended it."""
+        usage, thought = self._usage, self._thought_tokens
+        if self._thinks_since is not None:
+            thought += usage.completion_tokens - self._thinks_since
+        if thought <= usage.reasoning_tokens:
+            return usage
+        return Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, thought)
+
+    @usage.setter
+    def usage(self, usage: Usage) -> None:
+        self._usage = usage
 
     @property
     def finished(self) -> bool:
@@ -110,19 +130,35 @@ class Choice:
             self._held = chunk
             return []
         told: list[News] = []
-        for piece in _singly(chunk) if self._one_by_one else (chunk,):
-            deltas = self._pipeline.feed(piece)
-            self._note(piece)
-            if self._thoughts != "streamed":
-                deltas = self._without_thoughts(deltas)
-            if deltas:
+        together: list[Delta] = []
+        singly = self._one_by_one or self._pipeline.may_think
+        for piece in _singly(chunk) if singly else (chunk,):
+            deltas = self._read(piece)
+            if not self._one_by_one:
+                together += deltas
+            elif deltas:
                 told.append(self._news(chunk.index, deltas))
             if self._pipeline.finished:
                 break
+        if together:
+            told.append(self._news(chunk.index, joined(together)))
         return told
 
+    def _read(self, piece: Chunk) -> list[Delta]:
+        """Return what *piece* tells, and count it."""
+        thought, spent = self._pipeline.thinks, self._usage.completion_tokens
+        deltas = self._pipeline.feed(piece)
+        self._note(piece)
+        if self._pipeline.thinks != thought:
+            if self._thinks_since is None:
+                self._thinks_since = spent
+            else:
+                self._thought_tokens += self._usage.completion_tokens - self._thinks_since
+                self._thinks_since = None
+        return deltas if self._thoughts == "streamed" else self._without_thoughts(deltas)
+
     def _note(self, chunk: Chunk) -> None:
-        self.usage = chunk.usage
+        self._usage = chunk.usage
         self._ids += chunk.token_ids
         if chunk.extras is not None:
             self._logprobs += chunk.extras.logprobs

@@ -44,8 +44,13 @@ class Machine:
         if start == "inside":
             sink.text(grammar.restored)
         self._waiting: Markers | None = None
-        self._thinks = False
+        self._thinks = self._start == "inside"
         self._running: Reading[None] | None = self._read()
+
+    @property
+    def thinks(self) -> bool:
+        """Whether what comes next is thought, as far as can be told."""
+        return self._thinks
 
     def plainly(self, text: str) -> Delta | None:
         """Return the one delta that ordinary *text* is, if nothing else is possible.
@@ -112,8 +117,10 @@ class Machine:
             self._sink.reasoning(self._source.recorded())
         else:
             thinking = self._start == "outside" and (yield from self._opens_thought())
+        self._thinks = thinking
         while (yield from self._source.more()):
             thinking = (yield from self._think()) if thinking else (yield from self._answer())
+            self._thinks = thinking
 
     def _framed(self, channels: Channels) -> Reading[None]:
         reader = ChannelReader(
@@ -189,6 +196,7 @@ class Machine:
         emit = self._think_text if is_thought else self._text
         marker = yield from self._source.until(wanted, emit)
         self._waiting = None
+        self._thinks = False
         return marker
 
     def _bare_opener(self) -> Reading[Opener | None]:

@@ -55,6 +55,7 @@ class Pipeline:
         "_trim",
         "_unstoppable",
         "finished",
+        "may_think",
     )
 
     def __init__(
@@ -111,8 +112,15 @@ class Pipeline:
         self._calls = Calls(source, self._sink, offered, ids, unknown_tools)
         self._unstoppable = min_tokens if stop else 0
         self._machine = Machine(source, self._sink, self._calls, rules, starts)
+        self.may_think = reasoning_format is not None and starts != "off"
+        """Whether thoughts are told apart from the answer."""
         self.finished = False
         """True once ``Finished`` was returned: what the worker still sends is of no interest."""
+
+    @property
+    def thinks(self) -> bool:
+        """Whether what comes next is thought, as far as can be told."""
+        return self._machine.thinks
 
     def feed(self, chunk: Chunk) -> list[Delta]:
         """Return what *chunk* tells the client; the last delta of a choice is ``Finished``."""

@@ -115,18 +115,18 @@ class Sink:
         if len(self._deltas) <= 1:
             deltas, self._deltas = self._deltas, []
             return deltas
-        deltas = _joined(self._deltas)
+        deltas = joined(self._deltas)
         self._deltas.clear()
         return deltas
 
 
-def _joined(deltas: list[Delta]) -> list[Delta]:
+def joined(deltas: list[Delta]) -> list[Delta]:
     """Return *deltas* with neighbours of one kind joined into one."""
-    joined: list[Delta] = []
+    together: list[Delta] = []
     texts: list[str] = []
     for delta, following in zip(deltas, [*deltas[1:], None], strict=True):
         if not isinstance(delta, Text | Reasoning | CallArguments):
-            joined.append(delta)
+            together.append(delta)
             continue
         texts.append(delta.text)
         if type(following) is type(delta) and _position(following) == _position(delta):
@@ -134,10 +134,10 @@ def _joined(deltas: list[Delta]) -> list[Delta]:
         text = "".join(texts)
         texts.clear()
         if isinstance(delta, CallArguments):
-            joined.append(CallArguments(delta.position, text))
+            together.append(CallArguments(delta.position, text))
         else:
-            joined.append(type(delta)(text))
-    return joined
+            together.append(type(delta)(text))
+    return together
 
 
 def _position(delta: Delta | None) -> int:

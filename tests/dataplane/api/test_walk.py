@@ -252,6 +252,32 @@ async def test_min_tokens_holds_off_stop_strings_at_every_api(tmp_path: Path, st
         assert "".join(map(said, frames)) == "one STOP two ", body
 
 
+@pytest.mark.parametrize("chunk_size", [1, 3, 0])
+@pytest.mark.parametrize("thought", ["<think>\nLet me see.\n</think>", "<think>\nNo end", ""])
+async def test_tokens_of_thoughts_are_counted(
+    tmp_path: Path, thought: str, chunk_size: int
+) -> None:
+    """Markers included, however the worker cuts its chunks, and whichever API tells it."""
+    is_cut = thought.endswith("end")
+    # As in SGLang the token that ends the answer belongs to the thought that it cuts.
+    count = len(Tokenizer.from_dir(DEMO_MODEL).encode(thought)) + is_cut
+    answer = "" if is_cut else "\n\nYes."
+    play = Play(text=thought + answer, chunk_size=chunk_size, finish="length")
+    async with (
+        a_worker(play) as worker,
+        running_router(tmp_path, manifest(worker.address)) as router,
+    ):
+        whole = (await chat(router)).json()["usage"]
+        options = {"include_usage": True}
+        last = events((await chat(router, stream=True, stream_options=options)).text)[-2]["usage"]
+        asked = {"model": "m", "input": "Hi", "max_output_tokens": 500}
+        other = (await router.http.post("/v1/responses", json=asked)).json()["usage"]
+
+    assert whole["completion_tokens_details"]["reasoning_tokens"] == count
+    assert last["completion_tokens_details"] == whole["completion_tokens_details"]
+    assert other["output_tokens_details"]["reasoning_tokens"] == count
+
+
 def said(frame: Any) -> str:
     """Return the text in one frame, or one answer, of any of OpenAI's and SGLang's APIs."""
     if "choices" not in frame:
