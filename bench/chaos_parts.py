@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -14,10 +15,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos_audit import Attempt
+
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven")
 STORIES = {f"story-{n}": " ".join(f"{word}{n}" for word in _WORDS * 6) for n in range(12)}
 """What each client asks for, and what the workers say then: word for word."""
-CLIENT_LIMIT = 60.0
+CLIENT_LIMIT = 90.0
 """Seconds after which a client is hung: far above every timeout of the manifest."""
 
 
@@ -61,12 +64,18 @@ class Worker:
             self.process.send_signal(number)
 
 
+JOB = re.compile(rb"\x0a\x20([0-9a-f]{32})\x12")
+"""The beginning of a GenerateRequest: its id, and the tag of what comes next."""
+
+
 class Proxy:
     """A TCP proxy before one worker; silent, it is a half-open connection."""
 
-    def __init__(self, worker: Worker) -> None:
-        """Stand before *worker*."""
+    def __init__(self, worker: Worker, attempts: dict[str, list[Attempt]]) -> None:
+        """Stand before *worker*, and write down which jobs it is sent, and when."""
         self._worker = worker
+        self._attempts = attempts
+        self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._loud = asyncio.Event()
         self._loud.set()
@@ -81,6 +90,11 @@ class Proxy:
     def fall_silent(self) -> None:
         """Pass nothing on, close nothing: no FIN, no RST."""
         self._loud.clear()
+
+    def cut(self) -> None:
+        """Reset every connection, to both sides."""
+        for writer in self._writers:
+            writer.transport.abort()
 
     def speak(self) -> None:
         """Pass everything on again."""
@@ -107,10 +121,11 @@ class Proxy:
         finally:
             self._tasks.discard(task)
         pumps = [
-            asyncio.create_task(self._pump(reader, far_writer)),
+            asyncio.create_task(self._pump(reader, far_writer, watch=True)),
             asyncio.create_task(self._pump(far_reader, writer)),
         ]
         self._tasks.update(pumps)
+        self._writers.update((writer, far_writer))
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -118,14 +133,32 @@ class Proxy:
                 pump.cancel()
                 self._tasks.discard(pump)
             for each in (writer, far_writer):
+                self._writers.discard(each)
                 each.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, watch: bool = False
+    ) -> None:
+        last = b""
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
+                if watch:
+                    last = self._note(last + data)
                 await self._loud.wait()
                 writer.write(data)
                 await writer.drain()
+
+    def _note(self, data: bytes) -> bytes:
+        """Write down the jobs that begin in *data*; return the end, where one may have begun."""
+        done = 0
+        for found in JOB.finditer(data):
+            attempt = Attempt(self._worker.number, time.time())
+            self._attempts.setdefault(found[1].decode(), []).append(attempt)
+            done = found.end()
+        return data[max(done, len(data) - _JOB_BYTES + 1) :]
+
+
+_JOB_BYTES = 35
 
 
 @dataclass
