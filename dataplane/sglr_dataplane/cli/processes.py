@@ -37,6 +37,8 @@ _LONG_LIVED: Final = 10.0
 _GRACE: Final = 10.0
 """Seconds beyond the drain's deadline after which a process that has not ended is killed."""
 _SUPERVISOR: Final = "supervisor"
+REFUSED: Final = 2
+"""The status of a process that cannot work as it was told to: nor could the next."""
 
 
 class Counting:
@@ -90,7 +92,8 @@ class _Place:
     """When the next one is to be, where none runs."""
     early: int = 0
     """How many in a row died soon."""
-    was_filled: bool = False
+    started: int = 0
+    """How many processes it has had."""
 
 
 class Supervisor:
@@ -121,7 +124,7 @@ class Supervisor:
         self._clock = clock
         self._places = [_Place() for _ in range(count)]
         self._ends_at: float | None = None
-        self._failed = False
+        self._failed = self._refused = False
         registry = CollectorRegistry()
         self._deaths = Counter(
             "sglr_process_deaths_total",
@@ -142,7 +145,8 @@ class Supervisor:
         """Start every process, replace those that die, and return when a signal ended them all.
 
         Returns:
-            0, or 1 when one had to be killed or did not end as it should.
+            0, or 1 when one had to be killed or did not end as it should; 2 when one of the first
+            could not work as it was told to.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
         # Open as long as this process lives: its end is how the others hear of it.
@@ -159,7 +163,7 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(mine)
             os.close(self._life)
-        return int(self._failed)
+        return REFUSED if self._refused else int(self._failed)
 
     @property
     def life(self) -> int:
@@ -187,8 +191,9 @@ class Supervisor:
         for index, place in enumerate(self._places):
             now = self._clock()
             if place.pid is None and place.due <= now:
-                place.pid = self._fork(index, replaces=place.was_filled)
-                place.since, place.was_filled = now, True
+                place.pid = self._fork(index, replaces=place.started > 0)
+                place.since = now
+                place.started += 1
                 logger.info("process started", extra={"place": index, "pid": place.pid})
         self._running.set(sum(place.pid is not None for place in self._places))
 
@@ -254,6 +259,11 @@ class Supervisor:
         if self._ends_at is not None:
             self._failed = self._failed or status != 0
             logger.info("process ended", extra=facts)
+            return
+        if status == REFUSED and place.started == 1:
+            self._refused = True
+            logger.error("process refused its settings", extra=facts)
+            self._end(signal.SIGTERM)
             return
         place.early = place.early + 1 if now - place.since < _LONG_LIVED else 0
         place.due = now + min(_FIRST_PAUSE * 2.0 ** min(place.early, 16), _LONGEST_PAUSE)

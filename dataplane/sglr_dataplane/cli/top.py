@@ -17,6 +17,7 @@ _COLUMNS: Final = (
     ("STATE", "<10"),
     ("BREAKER", "<9"),
     ("IN FLIGHT", ">9"),
+    ("LOAD", ">6"),
     ("LIMIT", ">6"),
     ("TTFT", ">8"),
     ("LAST", ">7"),
@@ -59,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def screen(fleet: dict[str, Any]) -> str:
     """Return *fleet*, as ``/debug/workers`` has it, as text."""
-    lines = [f"router {fleet['phase']}, {fleet['requests']} requests"]
+    processes = fleet.get("processes", 1)
+    several = f", {processes} processes" if processes > 1 else ""
+    lines = [f"router {fleet['phase']}{several}, {fleet['requests']} requests"]
     for backend in fleet["backends"]:
         lines += ["", _title(backend), _row(*(name for name, _ in _COLUMNS))]
         for worker in sorted(backend["workers"], key=lambda each: str(each["worker"])):
@@ -71,8 +74,11 @@ def screen(fleet: dict[str, Any]) -> str:
 
 def _title(backend: dict[str, Any]) -> str:
     ready = sum(worker["state"] == "ready" for worker in backend["workers"])
+    # As every backend has it unless it shares its model with others.
+    share = (backend["weight"], backend["priority"])
+    traffic = "" if share == (1, 0) else f"weight {share[0]}, priority {share[1]}  "
     return (
-        f"{backend['backend']}  model {backend['model']}  {backend['policy']}  "
+        f"{backend['backend']}  model {backend['model']}  {traffic}{backend['policy']}  "
         f"{ready}/{len(backend['workers'])} ready  {backend['admitted']} run, "
         f"{backend['waiting']} wait"
     )
@@ -85,6 +91,7 @@ def _line(worker: dict[str, Any]) -> str:
         worker["state"] + ("?" if worker["suspect"] else ""),
         worker["breaker"],
         worker["in_flight"],
+        worker["load"],
         "-" if worker["limit"] is None else worker["limit"],
         "-" if first is None else f"{first * 1000:.0f}ms",
         "-" if last is None else f"{last:.0f}s",

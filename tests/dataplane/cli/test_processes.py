@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -181,6 +182,31 @@ async def test_any_process_answers_for_the_fleet_on_the_admin_port(tmp_path: Pat
 
         await eventually(all_are_shown)
         await asyncio.gather(*running)
+
+
+def test_what_the_processes_themselves_refuse_ends_the_router(tmp_path: Path) -> None:
+    """As a port that somebody else has: nothing would be better in the next process."""
+    (tmp_path / "b.yaml").write_text(manifest("127.0.0.1:1"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "sglr_dataplane", "serve", "-f", "b.yaml"),
+                *("--port", "0", "--processes", "2", "--cache-dir", "verdicts"),
+                *("--grpc-port", str(port), "--drain-settle", "0s"),
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=40,
+            check=False,
+        )
+
+    assert done.returncode == 2, done.stderr
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_what_cannot_be_used_is_said_once(tmp_path: Path) -> None:
