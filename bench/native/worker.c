@@ -468,9 +468,9 @@ static void end(int number) { (void)number; is_over = 1; }
 static void ask(int number) { (void)number; is_asked = 1; }
 
 static void tell(void) {
+  is_asked = 0;  // first: who has read the line may ask again at once
   printf("{\"requests\":%lu,\"tokens\":%lu,\"cancelled\":%lu,\"active\":%lu}\n", requests, tokens, cancelled, active);
   fflush(stdout);
-  is_asked = 0;
 }
 
 static void serve(int listener, const nghttp2_session_callbacks *callbacks) {
