@@ -262,8 +262,7 @@ class Chaos:
 
 
 def _agree(verdict: Verdict, tally: Tally) -> bool:
-    """Return whether each failure that was seen was counted, and no others: but one may leave
-    while its answer fails."""
+    """Return whether what was seen was counted; a client may leave while its answer fails."""
     seen = tally.before + tally.after
     unseen = verdict.failed.total() - seen.total()
     return seen <= verdict.failed and unseen <= tally.left

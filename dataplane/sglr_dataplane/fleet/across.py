@@ -101,6 +101,7 @@ def fewest_ready(found: Iterable[_Series]) -> dict[tuple[str, ...], float]:
 _RULES: Final[Mapping[str, Callable[[list[_Series]], dict[tuple[str, ...], float]]]] = {
     "sglr_workers": fewest_ready,
     "sglr_worker_breaker_state": largest,
+    "sglr_worker_load": largest,
 }
 
 
@@ -134,7 +135,12 @@ def _worker(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **min(seen, key=lambda worker: _WORST_STATE.index(worker["state"])),
         "suspect": any(worker["suspect"] for worker in seen),
         "problem": next((w["problem"] for w in seen if w["problem"] is not None), None),
+        "connections_lost": sum(worker["connections_lost"] for worker in seen),
         "in_flight": sum(worker["in_flight"] for worker in seen),
+        # What a worker says is everybody's already; before it says so, ours are all that is known.
+        "load": max(
+            sum(worker["in_flight"] for worker in seen), *(worker["load"] for worker in seen)
+        ),
         "breaker": min((w["breaker"] for w in seen), key=_WORST_BREAKER.index),
         "failures_in_a_row": max(worker["failures_in_a_row"] for worker in seen),
         "answered_seconds_ago": min(answers, default=None),

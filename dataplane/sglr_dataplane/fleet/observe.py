@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sglr_dataplane.fleet.breaker import BreakerState
+from sglr_dataplane.fleet.routes import adapter_names
 from sglr_dataplane.fleet.worker import WorkerState
 
 if TYPE_CHECKING:
@@ -98,18 +99,24 @@ def describe(registry: Registry, now: float) -> list[dict[str, Any]]:
 
     Addresses are in it, keys are not.
     """
-    return [
-        {
-            "backend": key,
-            "model": registry.backend(key).spec.model.name,
-            "policy": registry.backend(key).spec.routing.policy.value,
-            **_queue(registry, key),
-            "workers": [
-                _worker(worker, now) for worker in registry.tended() if worker.backend_key == key
-            ],
-        }
-        for key in sorted(registry.counts())
-    ]
+    return [_backend(registry, key, now) for key in sorted(registry.counts())]
+
+
+def _backend(registry: Registry, key: str, now: float) -> dict[str, Any]:
+    spec = registry.backend(key).spec
+    workers = [worker for worker in registry.tended() if worker.backend_key == key]
+    return {
+        "backend": key,
+        "model": spec.model.name,
+        "names": [*spec.model.names, *adapter_names(spec.model, registry.adapters(key))],
+        "weight": spec.traffic.weight,
+        "priority": spec.traffic.priority,
+        "policy": spec.routing.policy.value,
+        **_queue(registry, key),
+        "workers": [
+            _worker(each, now, spec.admission.max_inflight_per_endpoint) for each in workers
+        ],
+    }
 
 
 def _queue(registry: Registry, key: str) -> dict[str, int]:
@@ -119,8 +126,11 @@ def _queue(registry: Registry, key: str) -> dict[str, int]:
     return {"admitted": pool.gate.held, "waiting": pool.gate.waiting}
 
 
-def _worker(worker: Worker, now: float) -> dict[str, Any]:
+def _worker(worker: Worker, now: float, limit: int | None) -> dict[str, Any]:
+    """Return one worker; *limit* is what its backend gives it at once, None: what it takes."""
     facts = worker.facts
+    if limit is None and facts is not None:
+        limit = facts.max_running_requests
     answered_at = worker.answered_at
     return {
         "worker": worker.name,
@@ -129,10 +139,16 @@ def _worker(worker: Worker, now: float) -> dict[str, Any]:
         "zone": worker.endpoint.zone,
         "endpoint": worker.endpoint.state.value,
         "state": worker.state.value,
+        "protocol": worker.endpoint.protocol.value,
+        "serves": facts.served_model_name if facts is not None else None,
+        "version": facts.version if facts is not None else None,
+        "adapters": sorted(worker.adapters),
         "suspect": worker.suspect,
         "problem": worker.problem,
+        "connections_lost": worker.losses,
         "in_flight": worker.in_flight,
-        "limit": facts.max_running_requests if facts is not None else None,
+        "load": worker.load,
+        "limit": limit,
         "breaker": worker.breaker.state.value,
         "failures_in_a_row": worker.breaker.failures,
         "answered_seconds_ago": round(now - answered_at, 1) if answered_at is not None else None,

@@ -19,8 +19,9 @@ from sglr_dataplane.config import AdminConfig, DrainSettings, ServerTls
 from sglr_dataplane.fleet.breaker import Outcome
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.sim.script import Play
+from sglr_proto.backend import Admission, Traffic
 from support.engines import FakeClock, ScriptedEngine
-from support.fleets import a_registry
+from support.fleets import a_backend, a_registry
 from support.router import a_worker, eventually, manifest, running_router
 
 PEMS = Path(support.h2peer.__file__).parent / "h2tls"
@@ -56,6 +57,9 @@ async def test_the_admin_port_shows_every_worker_as_it_is() -> None:
     assert (well["first_token_seconds"], well["answered_seconds_ago"]) == (0.123, 5.0)
     assert (ill["breaker"], ill["suspect"], ill["failures_in_a_row"]) == ("open", True, 5)
     assert ill["problem"] == "The worker cannot be reached."
+    assert (backend["names"], backend["weight"], backend["priority"]) == (["m"], 1, 0)
+    assert (well["serves"], well["version"], well["protocol"]) == ("m", "1", "GRPC")
+    assert (well["load"], well["connections_lost"], well["adapters"]) == (1, 0, [])
 
 
 async def test_the_admin_port_is_as_hard_as_the_main_one() -> None:
@@ -106,10 +110,29 @@ async def test_top_shows_the_fleet(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown.splitlines()
     assert "default/chat  model m  RoundRobin  2/2 ready  0 run, 0 wait" in lines
     [well] = [line for line in lines if line.startswith("w1 ")]
-    assert well.split() == ["w1", "ready", "closed", "1", "8", "123ms", "5s"]
+    assert well.split() == ["w1", "ready", "closed", "1", "1", "8", "123ms", "5s"]
     [ill] = [line for line in lines if line.startswith("w2 ")]
-    assert ill.split() == ["w2", "ready?", "open", "0", "8", "-", "-"]
+    assert ill.split() == ["w2", "ready?", "open", "0", "0", "8", "-", "-"]
     assert "  The worker cannot be reached." in lines
+
+
+async def test_top_shows_a_backends_share_where_it_has_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Weight and priority, and the limit that the backend itself sets."""
+    canary = a_backend(
+        traffic=Traffic(weight=3, priority=1), admission=Admission(max_inflight_per_endpoint=5)
+    )
+    registry = a_registry({"w1": ScriptedEngine()}, backend=canary)
+    drain = Drain(DrainSettings())
+    async with serving_admin(AdminConfig(port=0), registry, drain, clock=lambda: 1.0) as address:
+        await asyncio.to_thread(main, ["top", "--once", "--url", f"http://{address}"])
+    lines = capsys.readouterr().out.splitlines()
+
+    assert (
+        "default/chat  model m  weight 3, priority 1  RoundRobin  1/1 ready  0 run, 0 wait" in lines
+    )
+    assert next(line for line in lines if line.startswith("w1 ")).split()[5] == "5"
 
 
 def test_top_says_when_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
