@@ -37,7 +37,7 @@ _COMMANDS: Final = (
         "answer a file of requests in OpenAI's batch format into another",
     ),
     ("bench", "sglr_dataplane.cli.bench", "measure how fast an OpenAI endpoint answers"),
-    ("sim-worker", "sglr_dataplane.sim.command", "simulate a SGLang gRPC worker"),
+    ("sim-worker", "sglr_dataplane.sim.command", "simulate a worker, of gRPC or HTTP"),
 )
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sglr_dataplane.sim.http_worker import HttpSimWorker
 from sglr_dataplane.sim.recorder import Recorder
 from sglr_dataplane.sim.script import Script, load_script, seconds
 from sglr_dataplane.sim.settings import WorkerSettings
@@ -34,6 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a directory with tokenizer.json; 'demo': the small one that comes with sglr",
     )
+    add(
+        "--protocol",
+        choices=("grpc", "http"),
+        default="grpc",
+        help="http: OpenAI's API, as SGLang's own server and vLLM have it (default: %(default)s)",
+    )
+    add(
+        "--flavour",
+        choices=("sglang", "vllm"),
+        default="sglang",
+        help="with http: whose manners it has (default: %(default)s)",
+    )
+    add("--api-key", metavar="KEY", help="with http: what every request must show")
     add("--host", default=defaults.host, help="where to listen (default: %(default)s)")
     add("--port", type=int, default=0, help="0: the kernel chooses (default: %(default)s)")
     add("--script", type=Path, metavar="FILE", help="what to play, YAML or JSON")
@@ -56,15 +70,23 @@ def run(args: argparse.Namespace) -> int:
         settings = _settings_of(args)
         script = Script() if args.script is None else load_script(args.script)
         with ExitStack() as files:
-            journal = None
-            if args.journal is not None:
-                journal = files.enter_context(args.journal.open("a", encoding="utf-8"))
-            worker = SimWorker(settings, script, recorder=Recorder(journal), die=_die)
+            worker = _worker(args, settings, script, files)
             asyncio.run(_serve(worker, args.ready_file))
     except (OSError, ValueError, TokenizerLoadError) as error:
         sys.stderr.write(f"sim-worker: {error}\n")
         return 2
     return 0
+
+
+def _worker(
+    args: argparse.Namespace, settings: WorkerSettings, script: Script, files: ExitStack
+) -> SimWorker | HttpSimWorker:
+    if args.protocol == "http":
+        return HttpSimWorker(settings, script, flavour=args.flavour, api_key=args.api_key, die=_die)
+    journal = None
+    if args.journal is not None:
+        journal = files.enter_context(args.journal.open("a", encoding="utf-8"))
+    return SimWorker(settings, script, recorder=Recorder(journal), die=_die)
 
 
 def _settings_of(args: argparse.Namespace) -> WorkerSettings:
@@ -85,7 +107,7 @@ def _settings_of(args: argparse.Namespace) -> WorkerSettings:
     )
 
 
-async def _serve(worker: SimWorker, ready_file: Path | None) -> None:
+async def _serve(worker: SimWorker | HttpSimWorker, ready_file: Path | None) -> None:
     """Serve until a signal, then as long as the real worker lets its streams run."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
