@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sglr_dataplane.api.schema.json_schemas import check_schema
 from sglr_dataplane.api.schema.refusals import invalid, missing, mistyped
 from sglr_dataplane.job import Constraint, ConstraintKind
 from sglr_dataplane.prompt.constraint import compact
@@ -94,11 +95,13 @@ def _named_schema(param: str, value: Any) -> Constraint:
         raise missing(f"{param}.schema")
     if not is_object(value["schema"]):
         raise mistyped(f"{param}.schema", "an object", value["schema"])
+    check_schema(value["schema"], f"{param}.schema")
     return Constraint("json_schema", compact(value["schema"]))
 
 
 def _schema(param: str, value: Any) -> Constraint:
     if is_object(value):
+        check_schema(value, param)
         return Constraint("json_schema", compact(value))
     if isinstance(value, str):
         return Constraint("json_schema", _text(param, value).source)

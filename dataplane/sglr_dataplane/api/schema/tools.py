@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from sglr_dataplane.api.schema.json_schemas import SPELLINGS, check_schema
 from sglr_dataplane.api.schema.refusals import invalid, missing, mistyped
 from sglr_dataplane.errors import InvalidRequestError
 from sglr_dataplane.prompt.conversation import Tool, ToolChoice
@@ -81,9 +82,12 @@ def _function(function: Mapping[str, Any], path: str, *, defer_loading: bool | N
         value = function.get(key)
         if value is not None and not isinstance(value, kind):
             raise mistyped(f"{path}.{key}", expected, value)
+    parameters = function.get("parameters")
+    if parameters is not None:
+        check_schema(parameters, f"{path}.parameters", also=SPELLINGS)
     return Tool(
         name=name,
-        parameters=function.get("parameters"),
+        parameters=parameters,
         strict=bool(function.get("strict")),
         function=_shown_to_templates(function, defer_loading=defer_loading),
     )
