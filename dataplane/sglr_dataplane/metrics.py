@@ -31,6 +31,17 @@ class Stages:
     answer: Histogram
 
 
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """The series of one model."""
+
+    prompt: Counter
+    cached: Counter
+    completion: Counter
+    first_token: Histogram
+    token_time: Histogram
+
+
 class RouterMetrics:
     """One process's metrics, in a registry of their own."""
 
@@ -84,6 +95,7 @@ class RouterMetrics:
             registry=self.registry,
         )
         self._stages: dict[str, Stages] = {}
+        self._series: dict[str, _Series] = {}
         self.duration = Histogram(
             "sglr_request_duration_seconds",
             "From a request's arrival to the last byte of its answer.",
@@ -142,9 +154,10 @@ class RouterMetrics:
 
     def used(self, model: str, prompt: int, cached: int, completion: int) -> None:
         """Count the tokens of an answer of *model*, by the worker's counters."""
-        for kind, count in zip(_KINDS, (prompt, cached, completion), strict=True):
-            if count:
-                self.tokens.labels(model, kind).inc(count)
+        series = self._series_of(model)
+        series.prompt.inc(prompt)
+        series.cached.inc(cached)
+        series.completion.inc(completion)
 
     def streamed(self, model: str, first: float, rest: float | None, tokens: int) -> None:
         """Observe a stream of *model*.
@@ -155,9 +168,19 @@ class RouterMetrics:
             rest: Seconds from there to its end; None when it is not complete.
             tokens: Of one choice.
         """
-        self.first_token.labels(model).observe(first)
+        series = self._series_of(model)
+        series.first_token.observe(first)
         if rest is not None and tokens > 1:
-            self.token_time.labels(model).observe(rest / (tokens - 1))
+            series.token_time.observe(rest / (tokens - 1))
+
+    def _series_of(self, model: str) -> _Series:
+        """Return the series of *model*: finding one by its labels costs more than counting."""
+        found = self._series.get(model)
+        if found is None:
+            prompt, cached, completion = (self.tokens.labels(model, kind) for kind in _KINDS)
+            times = self.first_token.labels(model), self.token_time.labels(model)
+            found = self._series[model] = _Series(prompt, cached, completion, *times)
+        return found
 
     def forget(self, backend_key: str, models: Iterable[str]) -> None:
         """Drop the series of a backend that is gone, and of the *models* nobody serves any more.
@@ -172,6 +195,7 @@ class RouterMetrics:
         for stage in fields(Stages):
             _remove(self._stage, backend_key, stage.name)
         for model in models:
+            self._series.pop(model, None)
             _remove(self.first_token, model)
             _remove(self.token_time, model)
             for kind in _KINDS:

@@ -138,7 +138,7 @@ async def test_a_stream_that_fails_counts_as_failed_although_its_status_was_200(
 
     assert '"error"' in text
     assert (well, failed) == (None, 1)
-    assert (pace, first) == (None, 1)
+    assert (pace, first) == (0, 1)
     assert tokens == 3
 
 
