@@ -174,7 +174,7 @@ def load(
     tools: Toolbox, router: Running, bodies: str, requests: int, concurrency: int, rate: float = 0
 ) -> Measured:
     """Put a load on *router*."""
-    place = tools.folder / "records.jsonl"
+    place = tools.folder / f"records-{os.getpid()}.jsonl"
     command = [
         *(tools.load, router.port, tools.bodies(bodies), requests, concurrency, rate),
         *("--pids", ",".join(map(str, router.pids())), "--records", place, "--texts"),
@@ -185,6 +185,7 @@ def load(
     if not done.stdout:
         raise SystemExit(f"The load generator broke:\n{done.stderr}")
     records = [msgspec.json.decode(line, type=Record) for line in place.read_bytes().splitlines()]
+    place.unlink()
     return Measured(json.loads(done.stdout), records)
 
 

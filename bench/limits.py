@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from contestants import Running, asked, load, wait_for_chat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from compare import Run
 
 CLIENTS = 500
 """Streams that nobody reads."""
 _QUIET_SECONDS = 3.0
+_LOOKS = 5
 _DEADLINE = 300.0
 """Seconds for what a busy machine does slowly: filling the kernel's buffers of all clients."""
 
@@ -90,6 +91,7 @@ def unread(run: Run) -> dict[str, Any]:
         with ExitStack() as stack:
             for at in range(CLIENTS):
                 stack.enter_context(_client(router, bodies[at % len(bodies)]))
+            _until(lambda: asked(worker)["active"] == CLIENTS)
             sent = _until_still(lambda: asked(worker)["tokens"]) - began
             held = router.memory_kb() - before
             active = asked(worker)["active"]
@@ -131,14 +133,14 @@ def _client(router: Running, body: str) -> socket.socket:
 
 
 def _until_still(count: Callable[[], int]) -> int:
-    """Return *count* once it has not moved for a second."""
-    seen: Sequence[int] = (-1, count())
+    """Return *count* once it has not moved for some seconds."""
+    seen = [count()]
     deadline = time.monotonic() + _DEADLINE
-    while seen[-1] != seen[-2]:
+    while len(seen) < _LOOKS or len(set(seen[-_LOOKS:])) > 1:
         if time.monotonic() > deadline:
             raise SystemExit("The streams that nobody reads never paused.")
         time.sleep(1)
-        seen = (seen[-1], count())
+        seen.append(count())
     return seen[-1]
 
 
@@ -146,7 +148,7 @@ def _until(claim: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _DEADLINE
     while not claim():
         if time.monotonic() > deadline:
-            raise SystemExit("What the killed clients held was not freed.")
+            raise SystemExit("What was waited for did not happen.")
         time.sleep(0.1)
 
 

@@ -66,13 +66,22 @@ async def serving(
     folder: Path, text: str, *arguments: str, processes: int = 2
 ) -> AsyncIterator[Served]:
     """Serve the manifest *text* and wait until every process is ready; killed at the end."""
-    manifest, log = folder / "backends.yaml", folder / "router.log"
+    manifest = folder / "backends.yaml"
     manifest.write_text(text)
+    async with starting(folder, "-f", str(manifest), *arguments, processes=processes) as served:
+        await eventually(lambda: len(served.logged("worker ready")) >= processes)
+        yield served
+
+
+@asynccontextmanager
+async def starting(folder: Path, *arguments: str, processes: int = 2) -> AsyncIterator[Served]:
+    """Start a router of *processes* and wait until it listens; killed at the end."""
+    log = folder / "router.log"
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sglr_dataplane", "serve", "-f", str(manifest)),
+            *(sys.executable, "-m", "sglr_dataplane", "serve", *arguments),
             *("--port", "0", "--processes", str(processes), "--cache-dir", str(_VERDICTS)),
-            *("--drain-settle", "0s", *arguments),
+            *("--drain-settle", "0s"),
             stdout=subprocess.PIPE,
             stderr=stderr,
         )
@@ -80,9 +89,7 @@ async def serving(
         assert process.stdout is not None
         async with asyncio.timeout(SECONDS):
             address = json.loads(await process.stdout.readline())["address"]
-        served = Served(process, f"http://{address}", manifest, log)
-        await eventually(lambda: len(served.logged("worker ready")) >= processes)
-        yield served
+        yield Served(process, f"http://{address}", folder / "backends.yaml", log)
     finally:
         await _ended(process)
 
