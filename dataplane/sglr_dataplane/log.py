@@ -9,6 +9,7 @@ from typing import Final
 
 import orjson
 
+_OURS: Final = ("sglr_dataplane", "sglr_client", "sglr_proto")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -39,11 +40,19 @@ class JsonFormatter(logging.Formatter):
 def set_up(level: str, process: int | None = None) -> None:
     """Send every record at *level* or above to stderr as JSON; replaces earlier set-ups.
 
+    What libraries say passes from WARNING on: at DEBUG some write down whole headers and bodies.
     With *process*, every line says which of a router's processes wrote it.
     """
     stream = logging.StreamHandler(sys.stderr)
     stream.setFormatter(JsonFormatter(process))
-    logging.basicConfig(level=level, handlers=[stream], force=True)
-    # uvicorn's own lines repeat ours; what it warns about still passes.
+    logging.basicConfig(level=logging.WARNING, handlers=[stream], force=True)
+    logging.getLogger().setLevel(max(logging.getLogger().level, _number(level)))
+    for name in _OURS:
+        logging.getLogger(name).setLevel(level)
+    # uvicorn sets a level of its own, and its lines repeat ours.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level]

@@ -92,6 +92,10 @@ _ADDRESS: Final = re.compile(
     r"|(?<![\w/.<])~?/(?:[\w.@+~-]+/)+[\w.@+~-]*|\b[a-z]:\\[^\s\"']+",
     re.IGNORECASE,
 )
+# What stands next to a key, or begins one.
+_CREDENTIAL: Final = re.compile(
+    r"authorization|\bbearer\b|api[-_ ]?key|\bsk-\w|\bcookie|password", re.IGNORECASE
+)
 _LONGEST_SENTENCE: Final = 500
 
 
@@ -201,6 +205,8 @@ def without_addresses(details: str) -> str:
     if not lines or lines[0].startswith("Traceback"):
         return ""
     line = lines[0]
+    if _CREDENTIAL.search(line):
+        return ""  # an echo of headers: what else is in it cannot be told apart
     if len(line) > _LONGEST_SENTENCE:
         # At a blank, lest half an address is left; and first, for the search takes squared time.
         line = line[:_LONGEST_SENTENCE].rpartition(" ")[0] + " …"

@@ -61,6 +61,19 @@ def test_each_status_has_its_meaning(
 
 
 @pytest.mark.parametrize(
+    "echo",
+    ["authorization: x y", "Bearer abc", "x-api-key=abc", "bad sk-abc123", "Cookie: a=b"],
+)
+@pytest.mark.parametrize("code", [3, 5, 9])
+def test_a42_no_status_tells_what_stands_next_to_a_key(code: int, echo: str) -> None:
+    """A worker that echoes headers is not quoted at all."""
+    error = statuses.error_from_status(code, f"wrong: {echo} PROMPT-MARKER")
+
+    assert "PROMPT-MARKER" not in error.message
+    assert echo not in error.message
+
+
+@pytest.mark.parametrize(
     ("trailers", "pause"),
     [
         ((("retry-after", "3"),), 3.0),
