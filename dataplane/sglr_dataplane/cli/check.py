@@ -16,10 +16,12 @@ from sglr_dataplane.errors import RouterError
 from sglr_dataplane.fleet.manifest_file import ManifestFile
 from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.settings import settings_of
-from sglr_dataplane.prompt.features import features_of, named, sample_of
+from sglr_dataplane.prompt.features import features_of, sample_of
+from sglr_dataplane.prompt.features import named as named_features
 from sglr_dataplane.prompt.json_values import is_array
 from sglr_dataplane.recipe import Recipe, Recipes
-from sglr_proto.backend import ManifestError
+from sglr_dataplane.recipe.sources import named_source
+from sglr_proto.backend import ManifestError, Protocol
 
 if TYPE_CHECKING:
     import argparse
@@ -96,6 +98,10 @@ def as_text(report: dict[str, Any]) -> str:
 
 async def _report(backend: SGLangBackend, recipes: Recipes, registry: Registry) -> dict[str, Any]:
     problems: list[str] = []
+    named: dict[str, Any] = {"backend": backend.key, "model": backend.spec.model.name}
+    if backend.spec.workers.protocol is Protocol.HTTP:
+        facts = {"prompts": "are made by the workers, which are spoken to over HTTP"}
+        return named | {"facts": facts, "problems": problems, "sample": None}
     for worker in registry.workers(backend.key):
         try:
             problem = await recipes.inspect(worker, True)
@@ -108,10 +114,8 @@ async def _report(backend: SGLangBackend, recipes: Recipes, registry: Registry) 
         problems.append(recipes.problem(backend.key) or "")
     elif recipe.template.text is None:
         problems.append("There is no chat template: only /v1/completions can be served.")
-    return {
-        "backend": backend.key,
-        "model": backend.spec.model.name,
-        "facts": {} if recipe is None else _facts(recipe),
+    return named | {
+        "facts": {"source": named_source(backend)} if recipe is None else _facts(recipe),
         "problems": problems,
         "sample": None if recipe is None else sample_of(recipe.template),
     }
@@ -134,7 +138,8 @@ def _facts(recipe: Recipe) -> dict[str, Any]:
             for token_id in sorted(recipe.ends)
         ],
         **{
-            f"template {name}": value for name, value in named(features_of(recipe.template)).items()
+            f"template {name}": value
+            for name, value in named_features(features_of(recipe.template)).items()
         },
         "tool calls": recipe.tool_format.name if recipe.tool_format else "not recognised",
         "thinking": recipe.reasoning_format.name if recipe.reasoning_format else "not recognised",

@@ -17,7 +17,7 @@ from sglr_dataplane.output.formats import UnknownFormatError
 from sglr_dataplane.prompt.template import BrokenTemplateError
 from sglr_dataplane.recipe.loading import load_recipe
 from sglr_dataplane.recipe.recipe import Recipe
-from sglr_dataplane.recipe.sources import Folder, named_folder
+from sglr_dataplane.recipe.sources import Folder, named_folder, named_source
 from sglr_dataplane.recipe.worker_bundles import WorkerBundles
 from sglr_dataplane.vocab import TokenizerLoadError
 from sglr_proto.backend import Protocol, SGLangBackend
@@ -271,7 +271,8 @@ class Recipes:
             message = "recipe unavailable"
             if key in self._loaded:
                 message += ", the last good one stays in force"
-            logger.warning(message, extra={"backend": key, "reason": problem})
+            source = named_source(self._wanted[key])
+            logger.warning(message, extra={"backend": key, "source": source, "reason": problem})
             self._problems[key] = problem
 
 

@@ -19,6 +19,23 @@ class Folder:
     """Where it came from, for people; no path of this machine but one that the manifest names."""
 
 
+def named_source(backend: SGLangBackend) -> str:
+    """Return where *backend* says that its tokenizer, and its template, are, for people."""
+    tokenizer = backend.spec.tokenizer
+    if tokenizer.path is not None:
+        source = f"folder {tokenizer.path}"
+    elif tokenizer.hugging_face is not None:
+        source = f"Hugging Face {tokenizer.hugging_face.repo} {tokenizer.hugging_face.revision}"
+    else:
+        source = "the workers"
+    template = tokenizer.chat_template
+    if template is None:
+        return source
+    if template.path is not None:
+        return f"{source}, template in {template.path}"
+    return f"{source}, template {template.name or 'in the manifest'}"
+
+
 def named_folder(backend: SGLangBackend) -> Folder:
     """Return the folder that *backend* names; downloads it if it is a repository.
 

@@ -122,7 +122,7 @@ def tokenizer_json(directory: Path) -> bytes:
         return _encoded(_from_merges(directory))
     if (directory / TIKTOKEN).exists():
         return _encoded(_from_tiktoken(directory))
-    raise _nothing_there()
+    raise _nothing_there(directory)
 
 
 def _as_its_class_has_it(source: bytes, place: Path) -> bytes:
@@ -170,7 +170,7 @@ def sources_digest(directory: Path) -> str:
                 content = _read(directory, name)
                 digest.update(f"{name} {len(content)}\0".encode() + content)
             return digest.hexdigest()
-    raise _nothing_there()
+    raise _nothing_there(directory)
 
 
 def tekken(source: _Tekken) -> dict[str, Any]:
@@ -273,7 +273,9 @@ def _unknown_class(file: str, name: str, expected: str) -> TokenizerLoadError:
     )
 
 
-def _nothing_there() -> TokenizerLoadError:
+def _nothing_there(directory: Path) -> TokenizerLoadError:
+    if not directory.is_dir():
+        return TokenizerLoadError("The tokenizer's directory is not there.")
     return TokenizerLoadError(
         f"The tokenizer's directory has no {FILE}, and neither {TEKKEN}, {VOCAB} nor {TIKTOKEN}."
     )

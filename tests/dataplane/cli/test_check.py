@@ -42,7 +42,8 @@ def test_a_report_names_all_that_was_chosen_and_why(
     assert (report["backend"], report["model"]) == ("default/backend", "m")
     assert facts["source"] == f"folder {DEMO_MODEL}"
     assert facts["encoder"].startswith("fastokens: equal to tokenizers on ")
-    assert "eos '<|im_end|>' (4)" in facts["special tokens"] or facts["special tokens"]
+    assert facts["special tokens"] == ["eos '<|im_end|>' (4098)", "pad '<|endoftext|>' (4096)"]
+    assert facts["answers end with"] == ["'<|endoftext|>' (4096)", "'<|im_end|>' (4098)"]
     assert facts["template system"] == facts["template tools"] == "shown"
     assert facts["template toolResults"] == facts["template parallelCalls"] == "shown"
     assert facts["template thinking"] == ["enable_thinking"]
@@ -71,7 +72,7 @@ def test_the_text_is_one_block_per_backend(
 @pytest.mark.parametrize(
     ("tokenizer", "problem"),
     [
-        ({"path": "/nowhere"}, "The tokenizer's directory has no tokenizer.json"),
+        ({"path": "/nowhere"}, "The tokenizer's directory is not there."),
         (
             {"path": str(DEMO_MODEL), "chatTemplate": {"inline": "{% if %}"}},
             "The chat template of 'm' does not compile",
@@ -90,6 +91,37 @@ def test_a_backend_that_could_not_serve_is_status_1(
     out = capsys.readouterr().out
     assert status == 1
     assert problem in out
+
+
+def test_what_cannot_be_loaded_is_named_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder and the template's file as the manifest has them, and what is wrong."""
+    for tokenizer, place, problem in (
+        ({"path": "/no/such"}, "folder /no/such", "The tokenizer's directory is not there."),
+        (
+            {"path": str(DEMO_MODEL), "chatTemplate": {"path": "/no/such.jinja"}},
+            f"folder {DEMO_MODEL}, template in /no/such.jinja",
+            "cannot be read: No such file",
+        ),
+    ):
+        assert main(["check", "-f", written(tmp_path, **tokenizer)]) == 1
+        out = capsys.readouterr().out
+        assert place in out
+        assert problem in out
+
+
+def test_a_backend_of_http_workers_needs_no_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its workers make their prompts themselves: nothing is missing."""
+    document = yaml.safe_load(manifest(NOBODY))
+    del document["spec"]["tokenizer"]
+    document["spec"]["workers"]["protocol"] = "HTTP"
+    (tmp_path / "backends.yaml").write_text(yaml.safe_dump(document))
+
+    assert main(["check", "-f", str(tmp_path / "backends.yaml")]) == 0
+    assert "are made by the workers" in capsys.readouterr().out
 
 
 def test_a_model_without_template_is_a_problem_of_its_own(

@@ -125,7 +125,7 @@ async def test_a_backend_without_tokenizer_says_so_and_is_tried_again(tmp_path: 
         await eventually(lambda: has(recipes, "later"))
 
     assert problem is not None
-    assert problem.startswith("The tokenizer's directory has no tokenizer.json")
+    assert problem.startswith("The tokenizer's directory is not there.")
 
 
 async def test_what_breaks_one_loading_breaks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ async def test_a_tokenizer_that_cannot_be_loaded_leaves_the_last_good_one_in_for
         assert recipes.problem("default/chat") is None
     assert at_once == "its tokenizer is being loaded"
     assert told is not None
-    assert told.startswith("The tokenizer's directory has no tokenizer.json")
+    assert told.startswith("The tokenizer's directory is not there.")
 
 
 async def test_the_recipe_of_another_model_is_not_used_for_a_new_one(tmp_path: Path) -> None:
