@@ -8,6 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
+from sglr_dataplane.api import forwarded
 from sglr_dataplane.api.routes import NOT_SERVED
 from sglr_dataplane.api.schema import adapted_fields, fields, native_fields, parsing
 from sglr_dataplane.api.schema.embeddings import EMBEDDING_FIELDS
@@ -32,17 +35,36 @@ _MARKED = re.compile(r"(<!-- table: (?P<name>[^>]+) -->\n)(?P<body>.*?)(<!-- end
 _FATES = {"honoured": "honoured", "no effect": "accepted, no effect", "refused": "400"}
 
 
-def table(known: Mapping[str, Field]) -> str:
-    """Return the Markdown table of *known*: the honoured, then those without effect, then the rest."""
-    rows = ["| field | gRPC workers | what it does, or why not |", "|---|---|---|"]
+def table(known: Mapping[str, Field], *, passes: bool = True) -> str:
+    """Return the Markdown table of *known*: the honoured, then those without effect, then the rest.
+
+    Args:
+        known: What becomes of each field.
+        passes: Whether HTTP workers get it; else the router answers by itself.
+    """
+    rows = [
+        "| field | gRPC workers | HTTP workers | what it does, or why not |",
+        "|---|---|---|---|",
+    ]
+    if not passes:
+        rows = ["| field | the router | what it does, or why not |", "|---|---|---|"]
     for fate, words in _FATES.items():
         for name, field in sorted(known.items()):
             if field.fate == fate:
                 accepted = [f"`{each!r}`" for each in field.neutral]
                 also = f" Accepted: {', '.join(accepted)}." if accepted else ""
                 note = field.note if field.note.endswith(".") else f"{field.note}."
-                rows.append(f"| `{name}` | {words} | {note[:1].upper()}{note[1:]}{also} |")
+                fates = f"{words} | {_at_http_workers(name)}" if passes else words
+                rows.append(f"| `{name}` | {fates} | {note[:1].upper()}{note[1:]}{also} |")
     return "\n".join(rows) + "\n"
+
+
+def _at_http_workers(name: str) -> str:
+    """Return what becomes of a field whose request goes to an HTTP worker: it always gets it."""
+    if name == "model":
+        return "passed on, by the worker's name"
+    read = name in {field.name for field in msgspec.structs.fields(forwarded.Asked)}
+    return "passed on, and gone by" if read else "passed on"
 
 
 def kwargs_table() -> str:
@@ -63,7 +85,9 @@ def written(page: str) -> str:
     Raises:
         KeyError: A mark names no table.
     """
-    made = {name: table(known) for name, known in TABLES.items()}
+    made = {
+        name: table(known, passes=not name.startswith("parse")) for name, known in TABLES.items()
+    }
     made |= {"template kwargs": kwargs_table(), "not served": paths_list()}
     return _MARKED.sub(lambda found: f"{found[1]}{made[found['name']]}{found[4]}", page)
 
