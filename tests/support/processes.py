@@ -34,6 +34,10 @@ class Served:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()]
 
+    def supervisor_threads(self) -> int:
+        """Return how many threads the supervisor has: with one alone, forking is safe."""
+        return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[httpx2.AsyncClient]:
         """Open a connection of its own, which one of the processes serves to its end."""

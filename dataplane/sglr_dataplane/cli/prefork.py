@@ -6,10 +6,11 @@ import asyncio
 import gc
 import json
 import logging
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane import log
 from sglr_dataplane.api.admin import admin_token
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.intake_config import IntakeConfig
 
 logger = logging.getLogger(__name__)
+
+_LOAD_SECONDS: Final = 10.0
+"""How long the start is put off for tokenizers that the processes share; one takes a second or two.
+Those that are left are loaded by each process, while it serves the others."""
 
 Listening = Callable[[str, Callable[[], None]], None]
 Serve = Callable[["RouterConfig", Listening, "IntakeConfig | None", Inherited], int]
@@ -89,7 +94,8 @@ class Prefork:
             self._config.cache_dir, max_prompt_chars=self._config.limits.max_prompt_chars
         )
         recipes.apply(snapshot)
-        recipes.load_folders()
+        until = time.monotonic() + _LOAD_SECONDS
+        recipes.load_folders(lambda: time.monotonic() < until)
         return recipes
 
     def _admin(self, stack: ExitStack) -> socket.socket | None:

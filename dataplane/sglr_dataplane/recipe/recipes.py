@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -174,14 +174,15 @@ class Recipes:
             await self._load(backend_key, backend)
         return self.get(backend_key)
 
-    def load_folders(self) -> None:
+    def load_folders(self, is_time: Callable[[], bool]) -> None:
         """Load, here and now, what is wanted and comes from folders of this machine.
 
         For a process that others are forked from: they share the memory. Nothing is encoded, which
-        starts threads, and no repository is asked.
+        starts threads, and no repository is asked. As soon as *is_time* is not true any more, what
+        is left is left to them.
         """
         for key, backend in self._missing().items():
-            if backend.spec.tokenizer.path is None:
+            if backend.spec.tokenizer.path is None or not is_time():
                 continue
             try:
                 recipe = self._load_now(backend, None)

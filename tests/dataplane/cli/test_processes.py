@@ -41,6 +41,7 @@ async def test_every_scrape_shows_the_sum_of_all_processes(tmp_path: Path) -> No
     ):
         statuses = await asyncio.gather(*(ask(served) for _ in range(24)))
         scrapes = [await served.metrics() for _ in range(6)]
+        threads = served.supervisor_threads()
 
         assert statuses == [200] * 24
         assert {line["process"] for line in served.logged("listening")} == {0, 1}
@@ -52,6 +53,7 @@ async def test_every_scrape_shows_the_sum_of_all_processes(tmp_path: Path) -> No
         await eventually(one_worker_is_ready)
 
     assert [scrape[ASKED] for scrape in scrapes] == [24] * 6
+    assert threads == 1
     assert [scrape["sglr_processes"] for scrape in scrapes] == [2] * 6
 
 
