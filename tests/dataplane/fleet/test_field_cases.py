@@ -217,3 +217,77 @@ async def test_a08_a_client_that_leaves_ends_a_generation_that_is_not_streamed(
         assert worker.aborted == []  # cancelling the call is enough, and ends nobody else's
         assert outcomes.get("failed", 0) == 0
         assert "sglr_requests_in_flight 0.0" in lines
+
+
+SHARP = {"outlierDetection": {"consecutiveFailures": 3, "baseEjection": "300s"}}
+
+
+async def test_a12_refused_requests_take_no_worker_away(tmp_path: Path) -> None:
+    """A12: threshold three, ten refusals of each kind, then a good request is served."""
+    numbers = [number for number, told in enumerate(TABLE.values()) if told == REFUSED]
+    async with a_fleet(tmp_path, _script(), count=1, **SHARP) as (router, _):
+        for number in numbers:
+            for _ in range(10):
+                refused = await router.http.post(PATH, json=_body(f"before-{number}."))
+                assert refused.status_code == 400
+        good = await router.http.post(PATH, json=_body("hi"))
+        metrics = (await router.http.get("/metrics")).text
+
+    assert len(numbers) == 3
+    assert good.status_code == 200
+    assert _breaker(metrics) == {0.0}
+
+
+async def test_a13_a_full_worker_is_back_at_once(tmp_path: Path) -> None:
+    """A13: twenty full queues of either kind, then the only worker has room: no cool-down."""
+    numbers = [number for number, told in enumerate(TABLE.values()) if told == BUSY]
+    async with a_fleet(tmp_path, _script(), count=1, **SHARP) as (router, _):
+        for number in numbers:
+            for _ in range(20):
+                busy = await router.http.post(PATH, json=_body(f"before-{number}."))
+                assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
+        good = await router.http.post(PATH, json=_body("hi"))
+        metrics = (await router.http.get("/metrics")).text
+
+    assert len(numbers) == 2
+    assert good.status_code == 200
+    assert _breaker(metrics) == {0.0}
+
+
+def _breaker(metrics: str) -> set[float]:
+    """Return the states of the workers' breakers; 0 is closed."""
+    found = re.findall(r"^sglr_worker_breaker_state\{.*\} (\S+)$", metrics, re.MULTILINE)
+    return {float(state) for state in found}
+
+
+async def test_a45_requests_that_end_in_every_way_leave_nothing_in_flight(tmp_path: Path) -> None:
+    """A45: answered, refused, failed before and within the stream, and clients that leave."""
+    async with a_fleet(tmp_path, _script()) as (router, workers):
+
+        async def one(number: int) -> None:
+            word = ("hi", f"before-{number % len(TABLE)}.", f"after-{number % len(TABLE)}.")[
+                number % 3
+            ]
+            body = _body(word, stream=number % 2 == 0)
+            if number % 5:
+                await router.http.post(PATH, json=body)
+                return
+            async with router.http.stream("POST", PATH, json=body | {"stream": True}) as answer:
+                async for _ in answer.aiter_bytes():
+                    return
+
+        for first in range(0, 150, 10):
+            await asyncio.gather(*(one(number) for number in range(first, first + 10)))
+        await eventually(lambda: _none_in_flight(router))
+
+        assert all(not worker.scheduler.running for worker in workers)
+
+
+async def _none_in_flight(router: RunningRouter) -> bool:
+    lines = (await router.http.get("/metrics")).text.splitlines()
+    counted = [line for line in lines if line.startswith("sglr_worker_in_flight{")]
+    return (
+        len(counted) == WORKERS
+        and all(line.endswith(" 0.0") for line in counted)
+        and "sglr_requests_in_flight 0.0" in lines
+    )
