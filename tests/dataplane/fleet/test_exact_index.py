@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -297,6 +297,22 @@ def test_a_worker_that_tells_is_believed_and_not_what_was_sent_there() -> None:
     policy.told.apply(other.id, stored((1, tuple(range(40)))))
 
     assert policy.choose(job, workers) is other
+
+
+def test_a_prompt_is_looked_for_under_its_adapter() -> None:
+    """Where the model itself has it nothing is gained."""
+    policy = CacheAware(
+        block_tokens=4, load_tokens=1, slack=1, most_blocks=99, ttl=1e9, clock=FakeClock()
+    )
+    workers = [A("v"), A("w")]
+    for worker in workers:
+        policy.told.begin(worker.id)
+    policy.told.apply("v", stored((1, tuple(range(40)))))
+    policy.told.apply("w", stored((1, tuple(range(40))), adapter="sql"))
+    job = Job(id=new_job_id(), model="m", input_ids=tuple(range(40)))
+
+    assert policy.choose(job, workers).id == "v"
+    assert policy.choose(replace(job, adapter="sql"), workers).id == "w"
 
 
 def test_a_prompt_that_is_under_way_counts_although_it_is_not_told_yet() -> None:

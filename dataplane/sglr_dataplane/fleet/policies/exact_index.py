@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final, NamedTuple
 
 from sglr_dataplane.engine.telling import CacheBatch, Cleared, Removed, Stored
@@ -22,8 +23,12 @@ class _Place(NamedTuple):
 
     so_far: int
     """The hash up to the last of our blocks that is whole."""
-    tail: tuple[int, ...]
-    """The tokens after it, less than a block of ours."""
+    run: tuple[int, ...]
+    """The tokens that the block came with: one value for all blocks of the run."""
+    begin: int
+    """Where in *run* the tokens after that begin, less than a block of ours."""
+    end: int
+    """Where they end: what comes after this block goes on from there."""
     whole: tuple[int, ...]
     """The hashes of our blocks that become whole with this one."""
     tiers: int
@@ -108,23 +113,25 @@ class ExactIndex:
         return worker in self._overflowed
 
     def _store(self, cache: _Cache, rank: int, stored: Stored) -> None:
-        so_far, tail = seed_of(stored.adapter), tuple[int, ...]()
+        so_far, run = seed_of(stored.adapter), tuple[int, ...]()
         if stored.parent is not None:
             parent = cache.places.get((rank, stored.parent))
             if parent is None:
                 return  # what comes after something unknown cannot be found by its tokens
-            so_far, tail = parent.so_far, parent.tail
+            so_far, run = parent.so_far, parent.run[parent.begin : parent.end]
         if not stored.is_plain:
             return
-        tier = 1 << stored.tier
+        size, tier = self._size, 1 << stored.tier
+        begin, end = 0, len(run)
+        run = (*run, *chain.from_iterable(ids for _, ids in stored.blocks))
         for block, ids in stored.blocks:
-            tail = (*tail, *ids)
-            whole: list[int] = []
-            while len(tail) >= self._size:
-                so_far = hash((so_far, tail[: self._size]))
-                tail = tail[self._size :]
-                whole.append(so_far)
-            self._put(cache, (rank, block), _Place(so_far, tail, tuple(whole), tier))
+            end += len(ids)
+            whole = tuple[int, ...]()
+            while end - begin >= size:
+                so_far = hash((so_far, run[begin : begin + size]))
+                begin += size
+                whole += (so_far,)
+            self._put(cache, (rank, block), _Place(so_far, run, begin, end, whole, tier))
 
     def _put(self, cache: _Cache, key: tuple[int, int], place: _Place) -> None:
         known = cache.places.get(key)
@@ -133,7 +140,8 @@ class ExactIndex:
             return
         cache.places[key] = place
         self._count += 1
-        cache.whole.update(place.whole)
+        for block in place.whole:
+            cache.whole[block] += 1
 
     def _remove(self, cache: _Cache, rank: int, removed: Removed) -> None:
         tiers = _EVERY_TIER if removed.tier is None else 1 << removed.tier
