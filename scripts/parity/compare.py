@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parity.ours import Ours, fingerprint, of_router, recipe_for
+from parity.ours import Ours, fingerprint, of_router, recipe_for, template_of
 from parity.shapes import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,8 +169,10 @@ def _asked(python: Path, directory: Path, ours: list[Ours]) -> list[Json]:
         {"sglang": body, "prepared": mine.prepared}
         for body, mine in zip(SHAPES.values(), ours, strict=True)
     ]
+    template = template_of(directory)
+    named = [] if template is None else [str(template)]
     done = subprocess.run(
-        [str(python), "-W", "ignore", str(HERE / "oracle.py"), str(directory)],
+        [str(python), "-W", "ignore", str(HERE / "oracle.py"), str(directory), *named],
         input=json.dumps(asked).encode(),
         stdout=subprocess.PIPE,
         timeout=ORACLE_SECONDS,

@@ -1,6 +1,6 @@
 """What SGLang makes of requests; run in the environment of ``requirements.txt``.
 
-Usage: ``python oracle.py DIRECTORY < requests.json``: a list of requests, each with ``sglang`` (a
+Usage: ``python oracle.py DIRECTORY [TEMPLATE] < requests.json``, as SGLang's ``--chat-template``: a list of requests, each with ``sglang`` (a
 body) and ``prepared`` (messages, tools and template arguments for ``apply_chat_template``, or
 null). Prints a list of answers: ``{"sglang": ids or error, "transformers": ids or error or null}``.
 """
@@ -27,9 +27,9 @@ def sglang(module: str, *names: str) -> list[Any]:
 def main() -> None:
     """Answer what standard input asks."""
     logging.disable(logging.CRITICAL)
-    directory = sys.argv[1]
+    directory, template, *_ = (*sys.argv[1:], None)
     with contextlib.redirect_stdout(io.StringIO()):
-        server = _server(directory)
+        server = _server(directory, template)
         # As SGLang loads it: transformers' own class, with what SGLang repairs in it.
         tokenizer = server.tokenizer_manager.tokenizer
         answers = [
@@ -42,7 +42,7 @@ def main() -> None:
     json.dump(answers, sys.stdout)
 
 
-def _server(directory: str) -> Any:
+def _server(directory: Any, template: Any) -> Any:
     """Return SGLang's chat front end on the model in *directory*, as the server builds it."""
     (serving_chat,) = sglang("entrypoints.openai.serving_chat", "OpenAIServingChat")
     (manager_of,) = sglang("managers.tokenizer_manager", "TokenizerManager")
@@ -50,7 +50,7 @@ def _server(directory: str) -> Any:
     server_args, port_args = sglang("server_args", "ServerArgs", "PortArgs")
     manager = manager_of(server_args(model_path=directory, device="cpu"), port_args())
     templates = template_manager()
-    templates.load_chat_template(manager, None, "a model without a name")
+    templates.load_chat_template(manager, template, "a model without a name")
     return serving_chat(manager, templates)
 
 

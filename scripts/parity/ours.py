@@ -7,7 +7,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sglr_dataplane.api.schema import decode_chat
 from sglr_dataplane.errors import RouterError
@@ -17,6 +17,16 @@ from sglr_dataplane.recipe.sources import Folder
 from sglr_proto.backend import decode_backend
 
 Json = dict[str, Any]
+
+
+BORROWED: Final = {"deepseek_v4": "deepseek_r1"}
+"""Models without a template, and those whose template is named for them, to either side."""
+
+
+def template_of(directory: Path) -> Path | None:
+    """Return the template that is named for the model in *directory*; None: it has its own."""
+    lender = BORROWED.get(directory.name)
+    return None if lender is None else directory.parent / lender / "chat_template.jinja"
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,8 @@ class Ours:
 
 def recipe_for(directory: Path, verdicts: Path | None, control_tokens: str) -> Recipe:
     """Return the recipe of the model in *directory*."""
+    template = template_of(directory)
+    named = {} if template is None else {"chatTemplate": {"path": str(template)}}
     backend = decode_backend(
         {
             "apiVersion": "sglr.dev/v1alpha1",
@@ -39,7 +51,7 @@ def recipe_for(directory: Path, verdicts: Path | None, control_tokens: str) -> R
             "metadata": {"name": "m"},
             "spec": {
                 "model": {"name": "m"},
-                "tokenizer": {"path": str(directory), "controlTokens": control_tokens},
+                "tokenizer": {"path": str(directory), "controlTokens": control_tokens, **named},
                 "workers": {"static": {"endpoints": [{"host": "127.0.0.1"}]}},
             },
         },

@@ -69,6 +69,7 @@ def test_any_text_is_encoded_as_the_tokenizer_encodes_it(
     assert chosen.encoder_name == "fastokens", chosen.encoder_reason
 
 
+@pytest.mark.timeout(120)
 def test_control_tokens_typed_by_users_never_become_control_ids(chosen: Tokenizer) -> None:
     """For every family: only the template's own count, and the text is kept."""
     vocabulary = chosen.vocabulary
@@ -85,6 +86,7 @@ def test_control_tokens_typed_by_users_never_become_control_ids(chosen: Tokenize
         assert f"a{typed} b" in vocabulary.decode(ids)
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["llama3.1", "phi3", "qwen2.5"])
 def test_llama_cpps_test_vectors_hold(name: str) -> None:
     """47 hard texts a family, with ids that neither this project nor its libraries made."""
@@ -99,6 +101,7 @@ def test_llama_cpps_test_vectors_hold(name: str) -> None:
         assert tokenizer.encode(text) == ids, text
 
 
+@pytest.mark.timeout(120)
 def test_qwen3_ids_are_the_published_ones() -> None:
     """Worked out by hand from the vocabulary file: one id a word, 151644 and on for ChatML."""
     tokenizer = Tokenizer.from_dir(real_tokenizer("qwen3"))
@@ -108,6 +111,7 @@ def test_qwen3_ids_are_the_published_ones() -> None:
     )
 
 
+@pytest.mark.timeout(120)
 def test_a_directory_given_as_text_is_as_good_as_a_path() -> None:
     """Configuration files hold text."""
     directory = real_tokenizer("qwen3")

@@ -10,6 +10,8 @@ import pytest
 from sglr_dataplane.vocab import Vocabulary
 from support.tokenizers import REAL, real_tokenizer, reference, vocabulary_of
 
+pytestmark = pytest.mark.timeout(120)  # the largest vocabularies take seconds to load, twice
+
 
 @pytest.fixture(scope="module", params=REAL)
 def directory(request: pytest.FixtureRequest) -> Path:
