@@ -24,7 +24,7 @@ from typing import Final, NoReturn
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, values
 
-from sglr_dataplane.fleet.siblings import forget
+from sglr_dataplane.fleet.siblings import forget, told_at
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,12 @@ _LONG_LIVED: Final = 10.0
 """Seconds after which a death is no consequence of the start: the next pause is the first again."""
 _GRACE: Final = 10.0
 """Seconds beyond the drain's deadline after which a process that has not ended is killed."""
+_LOOK: Final = 5.0
+"""Seconds between two looks at what the processes tell, which they do every second."""
+_MOST_LOOKS: Final = 12
+"""Looks in a row at a process that told nothing, after which it is killed: its event loop stands
+still, and nobody else would notice, for the other processes answer every probe. Looks and not
+seconds: a machine that was frozen for an hour finds every process as it was."""
 _SUPERVISOR: Final = "supervisor"
 REFUSED: Final = 2
 """The status of a process that cannot work as it was told to: nor could the next."""
@@ -94,6 +100,10 @@ class _Place:
     """How many in a row died soon."""
     started: int = 0
     """How many processes it has had."""
+    told: int | None = None
+    """What its process last told, at the last look."""
+    silent: int = 0
+    """At how many looks in a row that had not changed."""
 
 
 class Supervisor:
@@ -106,6 +116,7 @@ class Supervisor:
         counting: Counting,
         *,
         deadline: float,
+        look: float = _LOOK,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; nothing is started yet.
@@ -116,12 +127,15 @@ class Supervisor:
                 another had that before; returns the process's exit status.
             counting: Where the processes count.
             deadline: Seconds that processes have for ending before they are killed.
+            look: Seconds between two looks at whether they still turn.
             clock: Seconds that only go up.
         """
         self._work = work
         self._counting = counting
         self._deadline = deadline
+        self._look_every = look
         self._clock = clock
+        self._next_look = clock() + look
         self._places = [_Place() for _ in range(count)]
         self._ends_at: float | None = None
         self._failed = self._refused = False
@@ -181,8 +195,11 @@ class Supervisor:
             if now >= self._ends_at:
                 self._kill()
             return max(self._ends_at - now, 1.0)
+        if now >= self._next_look:
+            self._look()
+            self._next_look = now + self._look_every
         due = [place.due for place in self._places if place.pid is None]
-        return max(min(due, default=now + 60.0) - now, 0.0)
+        return max(min([*due, self._next_look]) - now, 0.0)
 
     def _fill(self) -> None:
         """Start a process in every place that is due for one."""
@@ -192,7 +209,7 @@ class Supervisor:
             now = self._clock()
             if place.pid is None and place.due <= now:
                 place.pid = self._fork(index, replaces=place.started > 0)
-                place.since = now
+                place.since, place.silent = now, 0
                 place.started += 1
                 logger.info("process started", extra={"place": index, "pid": place.pid})
         self._running.set(sum(place.pid is not None for place in self._places))
@@ -219,6 +236,16 @@ class Supervisor:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
+
+    def _look(self) -> None:
+        """Kill every process that has stood still for too long."""
+        for index, place in enumerate(self._places):
+            told = told_at(self._counting.folder, index)
+            place.silent = place.silent + 1 if told == place.told else 0
+            place.told = told
+            if place.pid is not None and place.silent >= _MOST_LOOKS:
+                logger.error("process stands still", extra={"place": index, "pid": place.pid})
+                os.kill(place.pid, signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> None:
         """Pass *number* on; the first one sets the time at which all have to have ended."""

@@ -80,6 +80,14 @@ class Siblings:
         _replace(_place(self.folder, self.index), standing, self.index)
 
 
+def told_at(folder: Path, index: int) -> int | None:
+    """Return when process *index* last told the others, as a number that changes; None: not yet."""
+    try:
+        return _place(folder, index).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
 def forget(folder: Path, index: int) -> None:
     """Remove what process *index*, which died, told the others."""
     _place(folder, index).unlink(missing_ok=True)

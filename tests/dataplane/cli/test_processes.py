@@ -186,6 +186,34 @@ async def test_any_process_answers_for_the_fleet_on_the_admin_port(tmp_path: Pat
         await asyncio.gather(*running)
 
 
+def test_a_process_that_stands_still_is_replaced(tmp_path: Path) -> None:
+    """It answers no probe, and the others answer all: only the supervisor can see it."""
+    program = """
+import os, signal, sys
+from sglr_dataplane.cli.processes import Supervisor, counting
+
+def work(place, replaces):
+    if replaces:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        os.kill(os.getppid(), signal.SIGTERM)
+    while True:
+        signal.pause()
+
+with counting() as counts:
+    sys.exit(Supervisor(1, work, counts, deadline=5, look=0.01).run())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_the_processes_themselves_refuse_ends_the_router(tmp_path: Path) -> None:
     """As a port that somebody else has: nothing would be better in the next process."""
     (tmp_path / "b.yaml").write_text(manifest("127.0.0.1:1"))
