@@ -197,17 +197,21 @@ def wait_for_chat(router: Running) -> float:
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
-    begin = time.monotonic()
+    begin, last = time.monotonic(), ""
     while time.monotonic() - begin < START_SECONDS:
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
                 if b'"choices"' in answer.read():
                     return time.monotonic() - begin
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.01)
+        except urllib.error.HTTPError as refusal:
+            last = refusal.read().decode(errors="replace")
+            time.sleep(0.02)
+        except OSError as failure:
+            last = str(failure)
+            time.sleep(0.02)
         if router.process.poll() is not None:
             break
-    raise SystemExit(f"{router.name} answers no chat; its log is beside the tools.")
+    raise SystemExit(f"{router.name} answers no chat, its log is beside the tools: {last}")
 
 
 def asked(worker: Running) -> dict[str, int]:
