@@ -214,7 +214,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
         Meta(
             description="How often workers are asked for their load (GetLoads), so that what other "
             "routers sent them counts too; for the policies that go by load. n router processes "
-            "ask each worker n times as often. 0s never, else 100ms to 10m. Default: 500ms: by "
+            "ask each worker n times as often; one asks 200 times a second at most, of all its "
+            "workers. 0s never, else 100ms to 10m. Default: 500ms: by "
             "what is two seconds old every router runs to the same worker, worse than not asking."
         ),
     ] = "500ms"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,11 @@ _SELDOM: Final = 60.0
 """Seconds until one that does not tell is asked again: it may have been started anew, otherwise."""
 _OVERFLOWED: Final = 600.0
 """Seconds until one that told more than there is room for is asked again."""
+_ASKS: Final = 200
+"""Questions for loads a second, of all workers together: some percent of a core. With more than a
+hundred workers each is asked less often than its backend says."""
+_JITTER: Final = 0.1
+"""Share by which waits vary, so that workers are not asked in step."""
 _PATIENCE: Final = 10
 """News that break off in a row before what was told counts no more."""
 _BY_LOAD: Final = frozenset(
@@ -53,10 +59,23 @@ _BY_LOAD: Final = frozenset(
 class Listener:
     """Listens to the workers of a registry, one task for each worker and kind of news."""
 
-    def __init__(self, registry: Registry, *, rest: Rest = asyncio.sleep) -> None:
-        """Listen to the workers of *registry*; *rest* waits for so many seconds."""
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        rest: Rest = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Listen to the workers of *registry*.
+
+        Args:
+            registry: Who there is.
+            rest: Waits for so many seconds.
+            chance: A number in ``[0, 1)``, for the jitter.
+        """
         self._registry = registry
         self._rest = rest
+        self._chance = chance
 
     async def run(self) -> None:
         """Listen until cancelled."""
@@ -87,10 +106,14 @@ class Listener:
         interval = seconds(routing.load_interval)
         tasks: list[Coroutine[None, None, None]] = []
         if interval and routing.policy in _BY_LOAD:
-            tasks.append(self._keep(LoadPolling(worker, interval)))
+            tasks.append(self._keep(LoadPolling(worker, lambda: self._pace(interval))))
         if isinstance(pool.policy, CacheAware) and routing.cache_aware.source is CacheSource.AUTO:
             tasks.append(self._keep(CacheFollowing(worker, pool.policy.told)))
         return tasks
+
+    def _pace(self, interval: float) -> float:
+        """Return the seconds between two questions that are to be *interval*, if not too many."""
+        return max(interval, len(self._registry.workers()) / _ASKS)
 
     async def _keep(self, news: LoadPolling | CacheFollowing) -> None:
         """Ask for *news* again and again; what was told counts no more when that ends."""
@@ -102,7 +125,7 @@ class Listener:
                     # A mistake here must not end the hearing of every other worker.
                     logger.exception("listening broke", extra={"worker": news.worker.id})
                     delay = _SELDOM
-                await self._rest(delay)
+                await self._rest(delay * (1 + _JITTER * (2 * self._chance() - 1)))
         finally:
             news.forget()
 
@@ -110,7 +133,7 @@ class Listener:
 class LoadPolling:
     """Asks one worker how busy it is."""
 
-    def __init__(self, worker: Worker, interval: float) -> None:
+    def __init__(self, worker: Worker, interval: Callable[[], float]) -> None:
         """Ask *worker* every *interval* seconds."""
         self.worker = worker
         self._interval = interval
@@ -118,7 +141,7 @@ class LoadPolling:
     async def visit(self) -> float:
         """Ask once; a worker that does not say is as busy as this process makes it."""
         engine = self.worker.engine
-        jobs, delay = None, max(self._interval, _AGAIN)
+        jobs, delay = None, max(self._interval(), _AGAIN)
         if not isinstance(engine, TellingEngine):
             return _SELDOM
         if self.worker.is_ready:
@@ -128,7 +151,7 @@ class LoadPolling:
                 logger.debug("load not told", extra={"error": failure.message})
             else:
                 jobs = load.jobs if load is not None else None
-                delay = self._interval if load is not None else _SELDOM
+                delay = self._interval() if load is not None else _SELDOM
         self.worker.tells_load(jobs)
         return delay
 

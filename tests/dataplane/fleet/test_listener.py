@@ -307,7 +307,7 @@ async def test_a_load_that_is_not_told_counts_no_more() -> None:
     engine = Telling()
     registry = a_registry({"w0": engine})
     (worker,) = registry.workers()
-    polling = LoadPolling(worker, 2.0)
+    polling = LoadPolling(worker, lambda: 2.0)
     engine.loads = [EngineLoad(3, 2), GONE, EngineLoad(1, 0), None]
     seen: list[tuple[int, float]] = []
     for _ in range(4):
@@ -322,5 +322,32 @@ async def test_workers_of_another_protocol_are_left_in_peace() -> None:
     registry = a_registry({"w0": ScriptedEngine()}, backend=a_backend(routing=Routing()))
     (worker,) = registry.workers()
 
-    assert await LoadPolling(worker, 2.0).visit() == 60
+    assert await LoadPolling(worker, lambda: 2.0).visit() == 60
     assert await CacheFollowing(worker, _policy(registry).told).visit() == 60
+
+
+async def test_a_large_fleet_is_asked_less_often_and_not_in_step() -> None:
+    """Two hundred questions a second in all: with four hundred workers each waits two seconds."""
+    waits: list[float] = []
+    full = asyncio.Event()
+
+    async def rest(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 400:
+            full.set()
+        await asyncio.Event().wait()
+
+    engines: dict[str, ScriptedEngine] = {f"w{n}": Telling() for n in range(400)}
+    for engine in engines.values():
+        assert isinstance(engine, Telling)
+        engine.loads = [EngineLoad(0, 0)]
+    routing = Routing(policy=PolicyName.LEAST_REQUEST, load_interval="500ms")
+    registry = a_registry(engines, backend=a_backend(routing=routing))
+    chances = iter([0.0, 0.5] * 200)
+    task = asyncio.ensure_future(Listener(registry, rest=rest, chance=lambda: next(chances)).run())
+    async with asyncio.timeout(10):
+        await full.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert {round(wait, 6) for wait in waits} == {1.8, 2.0}
