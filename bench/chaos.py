@@ -282,7 +282,7 @@ def _print_audit(verdict: Verdict) -> None:
     print(f"audit: a fault hit {verdict.hit} requests; {failed} failed, {verdict.saved} did not")
     print(f"  forced, by what hit the last attempt: {dict(verdict.forced)}")
     print(f"  not forced: {len(verdict.unforced)}")
-    for sentence, count in Counter(verdict.unforced).most_common(5):
+    for sentence, count in Counter(verdict.unforced).most_common(12):
         print(f"    {count}: {sentence}")
 
 

@@ -84,7 +84,7 @@ def offer(
         place = None if worker.id in without else _group(worker, ejected, now)
         if place is None:
             continue
-        if worker.room(limit) > 0:
+        if worker.room(limit, now) > 0:
             groups[place].append(worker)
         elif place < _LAST_RESORT:
             is_full = True
@@ -92,11 +92,11 @@ def offer(
     allowed = wanted.last_resort is LastResort.FAIL_OPEN and not is_full
     usual = groups[:_LAST_RESORT]
     best = next((group for group in (groups if allowed else usual) if group), groups[0])
-    room = sum(worker.room(limit) for group in usual for worker in group)
+    room = sum(worker.room(limit, now) for group in usual for worker in group)
     return Offer(
         _preferred(best, zone),
         is_full and not best,
-        room or sum(worker.room(limit) for worker in best),
+        room or sum(worker.room(limit, now) for worker in best),
     )
 
 

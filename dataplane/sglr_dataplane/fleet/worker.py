@@ -31,6 +31,11 @@ frees a place every few tens of milliseconds."""
 _COLD: Final = 0.1
 """Share of its weight that a worker begins with: enough to warm it up."""
 
+REGROWTH: Final = 1.0
+"""Seconds after which a worker that was full is tried with one job more than it held: one refused
+job a second is soon sent elsewhere, and a worker that others filled for a while is soon back."""
+
+
 _UNLIMITED: Final = 1_000_000
 """Room of a worker of which no limit is known."""
 
@@ -109,6 +114,10 @@ class Worker:
         """False when it says itself that it does not serve, or serves another model: then not even
         the last resort is to be tried with it."""
         self._busy_until = 0.0
+        self._held = 0
+        """Our jobs that it had when its queue was full last."""
+        self._full_at: float | None = None
+        """When that was; None before."""
         self.first_token_seconds: float | None = None
         """From a job's start to its first chunk, lately: a tenth of each new one is mixed in."""
         self.on_ready: Callable[[], None] = _nobody
@@ -167,12 +176,20 @@ class Worker:
         """Take over that it says to have *jobs* in all; None: it no longer says."""
         self._foreign = max(jobs - self.in_flight, 0) if jobs is not None else 0
 
-    def room(self, limit: int | None) -> int:
-        """Return how many jobs more it may be given: up to *limit*, or to what it says it runs."""
+    def room(self, limit: int | None, now: float) -> int:
+        """Return how many jobs more it may be given at *now*.
+
+        Up to *limit*, or to what it says it runs; and up to what it held when its queue was full,
+        and one more for each second since. Other routers fill it, too, and what it is said to take
+        may be wrong: then jobs wait here, and are not sent there to be refused.
+        """
         most = limit
         if most is None and self.facts is not None:
             most = share(self.facts.max_running_requests, self._processes)
-        return _UNLIMITED if most is None else most - self.in_flight
+        most = _UNLIMITED if most is None else most
+        if self._full_at is not None:
+            most = min(most, self._held + int((now - self._full_at) / REGROWTH))
+        return most - self.in_flight
 
     @property
     def adapters(self) -> dict[str, str]:
@@ -257,6 +274,8 @@ class Worker:
     def was_busy(self, now: float, pause: float = BUSY) -> None:
         """Avoid it for *pause* seconds: its queue was full at *now*, which is no failure."""
         self._busy_until = now + pause
+        # The job that was refused is still counted. One is always tried: others may have filled it.
+        self._held, self._full_at = max(self.in_flight - 1, 1), now
 
     def is_busy(self, now: float) -> bool:
         """Return whether its queue was full a moment ago."""

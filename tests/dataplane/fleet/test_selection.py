@@ -118,6 +118,31 @@ def test_a13_a_full_worker_is_avoided_for_a_moment_only() -> None:
     assert names(fleet, HALF, 2.0) == ["w0", "w1"]
 
 
+def test_a13_a_worker_that_was_full_is_given_what_it_held_and_slowly_more() -> None:
+    """A13: three of four were taken, so three are its room; one more is tried after each second."""
+    [worker] = workers(1)
+    engine, *_ = [worker.begin() for _ in range(4)]
+    worker.was_busy(10.0)
+    worker.end(engine)
+    rooms = [worker.room(8, 10.0 + seconds) for seconds in (0.0, 0.9, 1.0, 2.5, 5.0, 60.0)]
+
+    assert rooms == [0, 0, 1, 2, 5, 5]
+    assert offer((worker,), HALF, 10.5, limit=8) == Offer((), is_full=True)
+
+
+def test_a13_refusals_of_a_burst_find_the_room_there_is() -> None:
+    """Of eight sent at once five are refused: three is what it takes, whatever was believed."""
+    [worker] = workers(1)
+    engines = [worker.begin() for _ in range(8)]
+    for engine in engines[:5]:
+        worker.was_busy(1.0)
+        worker.end(engine)
+
+    assert (worker.in_flight, worker.room(8, 1.0)) == (3, 0)
+    worker.end(engines[-1])
+    assert worker.room(8, 1.5) == 1
+
+
 def test_nobody_goes_to_a_bad_worker_because_the_good_ones_are_busy() -> None:
     """With the well one full, the one that fails is not a last resort: the job waits."""
     fleet = workers(2)

@@ -73,4 +73,4 @@ def test_what_a_worker_says_it_runs_is_divided_too() -> None:
     most = worker.facts.max_running_requests
 
     assert most is not None
-    assert worker.room(None) == most // 2
+    assert worker.room(None, 0.0) == most // 2
