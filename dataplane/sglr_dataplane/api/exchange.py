@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import orjson
 
 from sglr_dataplane.api.auth import caller_of
-from sglr_dataplane.api.faults import UNEXPECTED, ClientGoneError
+from sglr_dataplane.api.faults import ClientGoneError
 from sglr_dataplane.api.outlet import outlet_of
+from sglr_dataplane.api.presence import Presence
 from sglr_dataplane.errors import (
     BodyTimeoutError,
     InvalidRequestError,
     RequestTooLargeError,
-    RouterError,
     UnsupportedMediaTypeError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.types import Message, Receive, Scope, Send
 
     from sglr_dataplane.api.outlet import Outlet
+    from sglr_dataplane.errors import RouterError
     from sglr_dataplane.fleet.caller import Caller
-
-logger = logging.getLogger(__name__)
 
 _DISCARD_SECONDS: Final = 10.0
 _BODY_SECONDS: Final = 60.0
 """Without a byte of a body that was begun: what nginx allows."""
-KEEPALIVE: Final = b": keep-alive\n\n"
 _UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii"})
 """Names of it and of its part; RFC 8259 knows no other, but clients and proxies declare them."""
 _SSE: Final = [
@@ -66,6 +62,14 @@ class Exchange:
         self.spoke_at = 0.0
         """The reading of the loop's clock when events were last sent."""
         self._now = asyncio.get_running_loop().time
+        self.outlet: Outlet | None = outlet_of(scope)
+        """The way past ASGI for events after the first; None where there is none."""
+
+    @property
+    def path(self) -> str:
+        """What was asked for."""
+        found: str = self._scope["path"]
+        return found
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -158,52 +162,14 @@ class Exchange:
             async for _ in self._pieces():
                 pass
 
-    @asynccontextmanager
-    async def while_connected(self, keepalive: float | None = None) -> AsyncGenerator[None]:
-        """Cancel the block when the client leaves; call after the body was read.
+    def while_connected(self, keepalive: float | None = None) -> Presence:
+        """Return what cancels its block when the client leaves; see :class:`Presence`."""
+        return Presence(self, keepalive)
 
-        Args:
-            keepalive: Seconds of silence after which a stream gets a comment; the first one
-                begins the stream, and the answer then has its status. None: never.
-
-        Raises:
-            ClientGoneError: The client left and the block was cancelled.
-            RouterError: The block's own, or what its client is told of any other exception.
-        """
-        with anyio.CancelScope() as scope:
-            # Not a task group: it would wrap the block's own exceptions. The watchers end here.
-            watchers = [asyncio.create_task(self._cancel_when_gone(scope))]
-            if keepalive is not None:
-                watchers.append(asyncio.create_task(self._break_silence(keepalive)))
-            try:
-                yield
-            except (RouterError, ClientGoneError):
-                raise
-            except Exception as error:
-                # The last place that can still end a stream in its own words.
-                logger.exception("request failed unexpectedly", extra={"path": self._scope["path"]})
-                raise RouterError(UNEXPECTED) from error
-            finally:
-                for watcher in watchers:
-                    watcher.cancel()
-        if scope.cancelled_caught:
-            raise ClientGoneError
-
-    async def _cancel_when_gone(self, scope: anyio.CancelScope) -> None:
+    async def until_left(self) -> None:
+        """Wait until the client has left; call after the body was read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        scope.cancel()
-
-    async def _break_silence(self, seconds: float) -> None:
-        """Send a comment whenever nothing was sent for *seconds*: proxies cut silent streams."""
-        clock = asyncio.get_running_loop().time
-        self.spoke_at = clock()
-        while True:
-            left = self.spoke_at + seconds - clock()
-            if left > 0:
-                await asyncio.sleep(left)
-            else:
-                await self.send_events(KEEPALIVE)
 
     async def fail(self, failure: RouterError, frames: Callable[[RouterError], bytes]) -> None:
         """End a stream that has begun with the *frames* of *failure*.
@@ -236,11 +202,6 @@ class Exchange:
         self.spoke_at = self._now()
         await self._begin_events()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
-
-    @property
-    def outlet(self) -> Outlet | None:
-        """The way past ASGI for events after the first; None where there is none."""
-        return outlet_of(self._scope)
 
     async def end_events(self, frames: bytes) -> None:
         """Send the last *frames* and end the answer."""

@@ -144,8 +144,3 @@ class Faults:
             failure = RouterError(UNEXPECTED)
             scope["state"]["failure"] = failure.code
             await fault_reply(failure, scope["path"])(scope, receive, send)
-
-
-def http_exception(_request: Any, error: Exception) -> Response:
-    """Let :class:`Faults` answer Starlette's own 404 and 405."""
-    raise error

@@ -159,9 +159,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if uvicorn.__version__.startswith(_VERIFIED):
-            self._outlet = _CycleOutlet(cycle, is_full=self.flow.write_paused)
+            self._outlet = _CycleOutlet(cycle, self.transport, is_full=self.flow.write_paused)
             scope: dict[str, Any] = cast("dict[str, Any]", cycle.scope)  # it is one, typed narrowly
             scope["extensions"] = {EXTENSION: self._outlet}
+            # It has all of a transport that the cycle uses.
+            cycle.transport = cast("asyncio.Transport", _HeadFirst(self.transport, self.loop))
         if cycle.scope["http_version"] == "1.0":
             app = _unframed(app, cycle)
         super()._start_asgi_task(cycle, app)
@@ -236,17 +238,28 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._linger_timer is not None:
             self._linger_timer.cancel()
         super().connection_lost(exc)
+        outlet = self._outlet
+        if outlet is not None and outlet.on_gone is not None and outlet.is_gone:
+            outlet.on_gone()
 
 
 class _CycleOutlet:
     """Writes as uvicorn's own ``send`` does, without a task."""
 
-    __slots__ = ("_cycle", "is_full", "on_room")
+    __slots__ = ("_cycle", "_transport", "is_full", "on_gone", "on_room")
 
-    def __init__(self, cycle: RequestResponseCycle, *, is_full: bool) -> None:
+    def __init__(
+        self, cycle: RequestResponseCycle, transport: asyncio.Transport, *, is_full: bool
+    ) -> None:
         self._cycle = cycle
+        self._transport = transport
         self.is_full = is_full
         self.on_room: Callable[[], None] | None = None
+        self.on_gone: Callable[[], None] | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        return self._cycle.disconnected
 
     def write(self, part: bytes) -> None:
         cycle = self._cycle
@@ -254,7 +267,43 @@ class _CycleOutlet:
             return
         if cycle.chunked_encoding:
             part = b"%x\r\n%b\r\n" % (len(part), part)
-        cycle.transport.write(part)
+        self._transport.write(part)
+
+
+class _HeadFirst:
+    """A transport that sends an answer's head together with the part that follows it.
+
+    uvicorn writes them one by one, and each write is a system call that wakes the client.
+    """
+
+    __slots__ = ("_held", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        elif data.startswith(b"HTTP/"):
+            self._held = data
+            self._loop.call_soon(self._flush)  # nothing may follow for long
+            return
+        self._transport.write(data)
+
+    def _flush(self) -> None:
+        held, self._held = self._held, b""
+        if held and not self._transport.is_closing():
+            self._transport.write(held)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 def _unframed(app: ASGIApp, cycle: RequestResponseCycle) -> Any:

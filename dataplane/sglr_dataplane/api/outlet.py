@@ -25,6 +25,13 @@ class Outlet(Protocol):
     """Whether the client does not read: write nothing more before :attr:`on_room`."""
     on_room: Callable[[], None] | None
     """Called when the client has read and the outlet is no longer full."""
+    on_gone: Callable[[], None] | None
+    """Called when the client leaves before its answer is complete."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has left."""
+        ...
 
     def write(self, part: bytes) -> None:
         """Write *part*, not empty; nothing once the client is gone."""

@@ -129,6 +129,7 @@ def new_server(app: ASGIApp, drain: Drain, tls: ServerTls | None = None) -> Drai
         ws="none",
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # who stands before a proxy is nothing that anything here goes by
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_CLOSING_SECONDS,

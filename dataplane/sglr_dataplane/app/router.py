@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from sglr_dataplane.api.application import Application
 from sglr_dataplane.api.auth import Authentication
 from sglr_dataplane.api.cors import cors
 from sglr_dataplane.api.drain import Drain, Draining
-from sglr_dataplane.api.faults import Faults, http_exception
+from sglr_dataplane.api.faults import Faults
 from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
 from sglr_dataplane.api.models import Models
 from sglr_dataplane.api.openapi import openapi
@@ -226,7 +226,7 @@ class Router:
     def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
         self.metrics.attempts.labels(worker.backend_key, outcome).inc()
 
-    def _build_app(self) -> Starlette:
+    def _build_app(self) -> Application:
         ops = Ops(
             self.registry,
             self.recipes,
@@ -237,7 +237,7 @@ class Router:
             is_alive=lambda: self.failure is None,
         )
         models = Models(self.registry, self.recipes, created=int(time.time()))
-        return Starlette(
+        return Application(
             routes=[
                 *inference_routes(
                     self.recipes, self.registry, self._dispatcher, self.metrics, self._config
@@ -270,7 +270,6 @@ class Router:
                 ),
                 Middleware(Faults),
             ],
-            exception_handlers={HTTPException: http_exception},
             lifespan=self._lifespan,
         )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
+import logging
 import os
 import socket
 import sys
@@ -216,6 +218,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 2
         config = replace(config, grpc=replace(config.grpc, shared=True))
     log.set_up(config.log_level)
+    _spare_the_interpreter()
     # Its thread pool would start per process and not survive a fork; requests are the parallelism.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     operator = _operator(arguments)
@@ -289,6 +292,18 @@ def _pause(text: str) -> float:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return seconds(text)
+
+
+def _spare_the_interpreter() -> None:
+    """Switch off what Python does for every request and nobody here needs.
+
+    A tenth of a request's cost: the collector's default is to look at the young objects after 700
+    allocations, which is in the middle of every few requests; what is garbage in cycles now stays
+    for a few megabytes longer. No log line names a thread, a process or a line of code.
+    """
+    gc.set_threshold(20_000, 50, 1000)
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001  # the switch that the guide of logging names
 
 
 def default_cache_dir() -> str:
