@@ -10,10 +10,12 @@ from sglr_dataplane.engine.channel_options import ChannelOptions
 from sglr_dataplane.engine.h2.link import Keepalive
 from sglr_dataplane.engine.h2.state import Limits
 from sglr_dataplane.engine.lean import LeanEngine
+from sglr_dataplane.fleet.registry import Registry
 from sglr_dataplane.fleet.settings import settings_of
-from sglr_proto.backend import StaticEndpoint, StaticWorkers, Workers
+from sglr_proto.backend import SGLangBackend, StaticEndpoint, StaticWorkers, Workers
 from sglr_proto.spec_grpc import GrpcWorkers
-from support.fleets import a_backend
+from support.engines import ScriptedEngine
+from support.fleets import a_backend, a_snapshot, an_endpoint
 from support.router import manifest
 
 
@@ -53,3 +55,29 @@ def test_a_routers_clients_ping_as_often_as_sglang_allows(tmp_path: Path) -> Non
 
     assert isinstance(worker.engine, LeanEngine)
     assert worker.engine.channel.keepalive == Keepalive(20.0, 20.0)
+
+
+def test_other_connection_settings_give_workers_new_clients() -> None:
+    """The workers stay; streams that run keep the client they have."""
+    endpoint = an_endpoint("w1")
+    made: list[ScriptedEngine] = []
+
+    def make(*_: object) -> ScriptedEngine:
+        made.append(ScriptedEngine())
+        return made[-1]
+
+    def with_keepalive(seconds: int) -> SGLangBackend:
+        static = StaticWorkers(endpoints=(StaticEndpoint(host="10.0.0.1"),))
+        grpc = GrpcWorkers(keepalive=f"{seconds}s")
+        return a_backend(workers=Workers(static=static, grpc=grpc))
+
+    registry = Registry(make)
+    registry.apply(a_snapshot(endpoint, backend=with_keepalive(20)))
+    (worker,) = registry.workers()
+    registry.apply(a_snapshot(endpoint, backend=with_keepalive(20), version=2))
+    unchanged = len(made)
+    registry.apply(a_snapshot(endpoint, backend=with_keepalive(30), version=3))
+
+    assert unchanged == 1
+    assert registry.workers() == (worker,)
+    assert worker.engine is made[1]

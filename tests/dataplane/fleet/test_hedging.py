@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from sglr_dataplane.errors import NoAvailableWorkersError, WorkerRefusedError
 from sglr_dataplane.fleet.dispatch import Dispatcher
 from sglr_dataplane.fleet.registry import Registry
+from sglr_dataplane.sim.script import Play
 from sglr_proto.backend import Admission, Retry
 from sglr_proto.spec_resilience import Hedge
 from support.dispatching import (
@@ -22,7 +26,7 @@ from support.dispatching import (
 )
 from support.engines import HANG, HI, ScriptedEngine, Step
 from support.fleets import KEY, a_backend, a_job, a_registry
-from support.router import eventually
+from support.router import a_worker, eventually, manifest, running_router
 
 AT_ONCE = Hedge(after="1ms")
 
@@ -154,3 +158,37 @@ async def test_a_client_that_leaves_ends_both_attempts(turns: int) -> None:
     assert {outcome for _, outcome in ledger.entries} == {"abandoned"}
     assert in_flight(registry) == 0
     assert all(engine.running == 0 for engine in engines.values())
+
+
+async def test_a_slow_worker_is_overtaken_over_sockets_and_its_call_ends(tmp_path: Path) -> None:
+    """Streamed and whole: every word once, and nothing runs on at the slow worker."""
+    slow, quick = Play(text="Late.", first_delay="30s"), Play(text="One two three.")
+    async with a_worker(slow) as late, a_worker(quick) as soon:
+        document = yaml.safe_load(manifest(late.address, soon.address))
+        document["spec"]["retry"] = {"hedge": {"after": "50ms"}, "budgetMinimum": 100}
+        async with running_router(tmp_path, json.dumps(document)) as router:
+            ready = '"ready_workers": 2'
+
+            async def both_are_ready() -> bool:
+                page = (await router.http.get("/readyz")).json()
+                return ready in json.dumps(page)
+
+            await eventually(both_are_ready)
+            body = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+            said: list[str] = []
+            for _ in range(3):
+                answer = await router.http.post("/v1/chat/completions", json=body)
+                said.append(answer.json()["choices"][0]["message"]["content"])
+                streamed = await router.http.post(
+                    "/v1/chat/completions", json=body | {"stream": True}
+                )
+                lines = streamed.text.splitlines()
+                frames = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+                said.append(
+                    "".join(frame["choices"][0]["delta"].get("content") or "" for frame in frames)
+                )
+            await eventually(lambda: not late.scheduler.running)
+
+        assert said == ["One two three."] * 6
+        assert late.received
+        assert len(late.cancelled) == len(late.received)
