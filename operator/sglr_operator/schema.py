@@ -304,7 +304,8 @@ def _field(field: inspect.Field, owner: type) -> Schema:
         found["default"] = {}
     elif isinstance(field.default, enum.Enum):
         found["default"] = field.default.value
-    elif isinstance(field.default, int | str) and in_spec:
+    elif isinstance(field.default, int | str) and field.default != "" and in_spec:
+        # Kubernetes 1.20 refuses a definition with "" for a default; absent it says the same.
         found["default"] = field.default
     return found | _rules(owner, field.encode_name)
 
