@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client import CollectorRegistry
 
 from sglr_dataplane.app import Router
-from sglr_dataplane.cli import serve
 from sglr_dataplane.config import RouterConfig
 from sglr_operator import cli as operator_cli
 from sglr_operator import keeper
 from sglr_operator.config import CopyConfig
 from sglr_operator.probes import health_app
-from support.charts import EVERYTHING, MATRIX, NAMESPACE, ROOT, Object, container, one, pods, render
+from support.charts import (
+    EVERYTHING,
+    MATRIX,
+    NAMESPACE,
+    container,
+    one,
+    operator_arguments,
+    pods,
+    render,
+    router_arguments,
+    rules,
+)
 
 
 @pytest.mark.parametrize("case", MATRIX)
@@ -44,26 +52,6 @@ def test_every_pod_passes_the_restricted_standard(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", MATRIX)
-def test_only_those_who_ask_the_api_server_hold_its_token(case: str) -> None:
-    """Routers, workers and the test run without; accounts do not hand it out by themselves."""
-    objects = render(MATRIX[case])
-    holders = {name for name, spec in pods(objects) if spec["automountServiceAccountToken"]}
-
-    assert {name.split("/")[0] for name in holders} <= {"Deployment", "Job", "CronJob"}
-    assert {n for n in holders if n.startswith("Deployment")} == {"Deployment/sglr-operator"}
-    assert all(
-        not o["automountServiceAccountToken"] for o in objects if o["kind"] == "ServiceAccount"
-    )
-
-
-def operator_arguments(objects: list[Object]) -> Any:
-    """Return the operator's flags as its own command line reads them."""
-    first = container(objects, "sglr-operator")
-    assert first["command"] == ["sglr-operator"]
-    return operator_cli._parser().parse_args(first["args"])
-
-
-@pytest.mark.parametrize("case", MATRIX)
 def test_the_operator_understands_its_flags(case: str) -> None:
     """Its own parser takes them, and its own rules find no contradiction."""
     config = operator_cli._config(operator_arguments(render(MATRIX[case])))
@@ -72,16 +60,6 @@ def test_the_operator_understands_its_flags(case: str) -> None:
     assert config.http.port == 8081
     assert config.lease.namespace == NAMESPACE
     assert config.debug is None
-
-
-def router_arguments(objects: list[Object]) -> argparse.Namespace:
-    """Return the routers' flags as their own command line reads them."""
-    first = container(objects, "sglr-router")
-    assert first["command"] == ["sglr"]
-    assert first["args"][0] == "serve"
-    parser = argparse.ArgumentParser()
-    serve.add_arguments(parser)
-    return parser.parse_args(first["args"][1:])
 
 
 @pytest.mark.parametrize("case", MATRIX)
@@ -141,90 +119,10 @@ def test_the_routers_are_probed_where_they_answer() -> None:
     assert first["ports"] == [{"name": "http", "containerPort": 8080}]
 
 
-def test_a_cluster_wide_operator_reviews_the_tokens_of_its_own_routers() -> None:
-    """Only the release's router account may subscribe, with a token for this purpose only."""
-    objects = render()
-    arguments = operator_arguments(objects)
-    router = one(objects, "Deployment", "sglr-router")["spec"]["template"]["spec"]
-
-    assert arguments.push_auth == "token-review"
-    assert arguments.router_account == [f"{NAMESPACE}:{router['serviceAccountName']}"]
-    (token,) = (v["projected"]["sources"] for v in router["volumes"] if "projected" in v)
-    assert token == [
-        {
-            "serviceAccountToken": {
-                "audience": arguments.push_audience,
-                "expirationSeconds": 3600,
-                "path": "token",
-            }
-        }
-    ]
-
-
-def test_a_namespaced_operator_asks_for_certificates_instead() -> None:
-    """A24: a token review is a question to the whole cluster, which it may not ask."""
-    objects = render({"watch": {"clusterWide": False}})
-    arguments = operator_arguments(objects)
-    router = one(objects, "Deployment", "sglr-router")["spec"]["template"]["spec"]
-
-    assert arguments.push_auth == "mtls"
-    assert arguments.push_client_ca == "/etc/sglr/push/ca.crt"
-    assert not [v for v in router["volumes"] if "projected" in v]
-
-
-def rules(name: str) -> list[Object]:
-    """Return one of the operator's lists of rights."""
-    found: list[Object] = yaml.safe_load((ROOT / "deploy" / "rbac" / f"{name}.yaml").read_text())
-    return found
-
-
-def test_cluster_wide_rights_are_the_listed_ones() -> None:
-    """One ClusterRole with the operator's own list, and a Role for the Lease."""
-    objects = render()
-
-    role = one(objects, "ClusterRole", f"{NAMESPACE}-sglr-operator")
-    assert role["rules"] == rules("watch") + rules("cluster")
-    assert one(objects, "Role", "sglr-operator-lease")["rules"] == rules("lease") + rules("copy")
-
-
-@pytest.mark.parametrize(
-    ("watch", "namespaces"),
-    [
-        ({"clusterWide": False}, [NAMESPACE]),
-        ({"clusterWide": False, "namespaces": ["b", "a"]}, ["a", "b"]),
-    ],
-)  # fmt: skip
-def test_a_namespaced_release_has_rights_and_watches_there_alone(
-    watch: dict[str, Any], namespaces: list[str]
-) -> None:
-    """A24: a Role in each namespace, nothing cluster-wide, and the operator watches just these."""
-    objects = render({"watch": watch, "monitoring": EVERYTHING["monitoring"]})
-
-    assert not [o for o in objects if o["kind"].startswith("Cluster")]
-    assert operator_arguments(objects).namespace == namespaces
-    roles = [o for o in objects if o["kind"] == "Role" and o["rules"] == rules("watch")]
-    assert [r["metadata"]["namespace"] for r in roles] == namespaces
-    for role in roles:
-        (binding,) = (
-            o
-            for o in objects
-            if o["kind"] == "RoleBinding" and o["roleRef"]["name"] == role["metadata"]["name"]
-            and o["metadata"]["namespace"] == role["metadata"]["namespace"]
-        )  # fmt: skip
-        assert binding["subjects"] == [
-            {"kind": "ServiceAccount", "name": "sglr-operator", "namespace": NAMESPACE}
-        ]
-
-
-@pytest.mark.parametrize("case", MATRIX)
-def test_no_role_holds_a_wildcard_or_lists_secrets(case: str) -> None:
-    """A24: nothing reads other people's Secrets, and no rule is wider than its words."""
-    for role in (o for o in render(MATRIX[case]) if o["kind"] in {"Role", "ClusterRole"}):
-        for rule in role["rules"]:
-            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            if "secrets" in rule["resources"]:
-                assert rule["verbs"] == ["create"] or rule["resourceNames"]
-                assert not {"list", "watch"} & set(rule["verbs"])
+def test_traces_go_where_the_value_says() -> None:
+    """By default nowhere."""
+    assert router_arguments(render(MATRIX["traces"])).otlp_endpoint == "http://collector:4318"
+    assert router_arguments(render()).otlp_endpoint is None
 
 
 def test_the_operator_is_probed_where_it_answers() -> None:

@@ -91,9 +91,10 @@ def test_every_value_says_what_it_means_and_refuses_another_type(path: str) -> N
         ({"router": {"shutdown": {"gracePeriod": "30s"}}}, "take 615s"),
         ({"router": {"shutdown": {"drain": "1h", "gracePeriod": "59m"}}}, "cut by SIGKILL"),
         ({"watch": {"namespaces": ["a"]}}, "watch.clusterWide is true"),
-        ({"push": {"auth": "token"}, "watch": {"clusterWide": False}}, "use mtls"),
+        ({"push": {"auth": "token"}, "watch": {"clusterWide": False}}, "use tokenKeys or mtls"),
         ({"push": {"auth": "mtls", "tls": {"mode": "disabled"}}}, "in the clear"),
         ({"push": {"auth": "token", "tls": {"mode": "disabled"}}}, "in the clear"),
+        ({"push": {"auth": "tokenKeys", "tls": {"mode": "disabled"}}}, "in the clear"),
         ({"push": {"tls": {"mode": "secret"}}}, "push.tls.secret.server is needed"),
         (
             {"push": {"auth": "mtls", "tls": {"mode": "secret", "secret": {"server": "s"}}}},
@@ -130,6 +131,7 @@ def test_contradictions_are_refused_with_what_to_do(values: Node, words: str) ->
         {"image": {"digest": "sha256:abc"}},
         {"image": {"pullPolicy": "Sometimes"}},
         {"push": {"auth": "password"}},
+        {"router": {"tracing": {"endpoint": "collector:4318"}}},
         {"push": {"extraRouterAccounts": ["only-a-name"]}},
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -12,6 +13,9 @@ from typing import Any, Final
 
 import helm_python
 import yaml
+
+from sglr_dataplane.cli import serve
+from sglr_operator import cli as operator_cli
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "deploy" / "helm" / "sglr"
@@ -109,6 +113,29 @@ def cluster(folder: Path, version: str, served: Iterable[str]) -> helm_python.Ch
     return helm_python.Chart.load(copy)
 
 
+def operator_arguments(objects: list[Object]) -> Any:
+    """Return the operator's flags as its own command line reads them."""
+    first = container(objects, "sglr-operator")
+    assert first["command"] == ["sglr-operator"]
+    return operator_cli._parser().parse_args(first["args"])
+
+
+def router_arguments(objects: list[Object]) -> argparse.Namespace:
+    """Return the routers' flags as their own command line reads them."""
+    first = container(objects, "sglr-router")
+    assert first["command"] == ["sglr"]
+    assert first["args"][0] == "serve"
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    return parser.parse_args(first["args"][1:])
+
+
+def rules(name: str) -> list[Object]:
+    """Return one of the operator's lists of rights."""
+    found: list[Object] = yaml.safe_load((ROOT / "deploy" / "rbac" / f"{name}.yaml").read_text())
+    return found
+
+
 EVERYTHING: Final[Values] = {
     "demo": {"enabled": True},
     "operator": {
@@ -153,6 +180,12 @@ MATRIX: Final[Mapping[str, Values]] = {
     "everything": EVERYTHING,
     "namespaced": {"watch": {"clusterWide": False}},
     "two namespaces": {"watch": {"clusterWide": False, "namespaces": ["a", "b"]}},
+    "references": {"watch": {"references": True}},
+    "token keys": {
+        "watch": {"clusterWide": False, "namespaces": ["a", "b"], "references": True},
+        "push": {"auth": "tokenKeys", "extraRouterAccounts": ["other:router"]},
+    },
+    "traces": {"router": {"tracing": {"endpoint": "http://collector:4318"}}},
     "mutual TLS": {"push": {"auth": "mtls"}},
     "cert-manager": {"push": {"tls": {"mode": "certManager"}}, "watch": {"clusterWide": False}},
     "own issuer": {

@@ -51,7 +51,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* How routers prove who they are: token, mtls or none. */}}
+{{/* How routers prove who they are: token, tokenKeys, mtls or none. */}}
 {{- define "sglr.push.auth" -}}
 {{- $tls := .Values.push.tls.mode -}}
 {{- $auth := .Values.push.auth -}}
@@ -62,9 +62,14 @@
 {{- fail (printf "push.auth is %q, but push.tls.mode is disabled: credentials must not travel in the clear" $auth) -}}
 {{- end -}}
 {{- if and (eq $auth "token") (not .Values.watch.clusterWide) -}}
-{{- fail "push.auth is \"token\", which asks the whole cluster's API, but watch.clusterWide is false: use mtls" -}}
+{{- fail "push.auth is \"token\", which asks the whole cluster's API, but watch.clusterWide is false: use tokenKeys or mtls" -}}
 {{- end -}}
 {{- $auth -}}
+{{- end -}}
+
+{{/* "true" where routers show a service-account token, else nothing. */}}
+{{- define "sglr.push.byToken" -}}
+{{- if has (include "sglr.push.auth" .) (list "token" "tokenKeys") -}}true{{- end -}}
 {{- end -}}
 
 {{- define "sglr.push.serverSecret" -}}
