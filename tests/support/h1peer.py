@@ -112,6 +112,11 @@ class Answer:
         """Keep it."""
         self.parts.append(data)
 
+    def on_part(self, data: bytes) -> None:
+        """Keep it, and have heard something."""
+        self.on_body(data)
+        self.on_read()
+
     def on_end(self) -> None:
         """Be over."""
         self.over.set()

@@ -9,8 +9,8 @@ from sglr_dataplane.job import Piece, Usage
 
 if TYPE_CHECKING:
     from sglr_dataplane.api.exchange import Exchange
-    from sglr_dataplane.api.follow import Batches
     from sglr_dataplane.api.outlet import Outlet
+    from sglr_dataplane.fleet.stream import Batches
 
 
 class Forwarder:
@@ -37,6 +37,7 @@ class Forwarder:
         self._batches.follow(self.hear)
         try:
             self.hear()
+            self._batches.pipe(self._outlet, self._exchange)
             return await self._end
         finally:
             self._has_ended = True

@@ -32,7 +32,10 @@ _DONE: Final = b"[DONE]"
 _LAST: Final = b"\n\ndata: [DONE]\n\n"
 _ERROR: Final = b'"error"'
 # Inside a string the quotes would have backslashes.
-_USAGE: Final = re.compile(rb'"usage": ?\{')
+_USAGE: Final = b'"usage":'
+_ENDS: Final = 2
+"""Line ends of an event with one line."""
+_UNFINISHED: Final = b'"finish_reason":null'
 _FINISH: Final = re.compile(rb'"finish_reason": ?["{]')
 
 # Events of Messages and Responses that come before any content does.
@@ -77,6 +80,9 @@ class EventRelay:
         self._pending = bytearray()
         self._after_cr = False
         self._is_first = True
+        self._is_within = True
+        """Whether a part must be read line by line: within a line or an event, before the first
+        content, and after the end."""
         self._data: list[bytes] = []
         self._length = 0
         self._name = b""
@@ -108,7 +114,7 @@ class EventRelay:
             RouterError: The worker ended the stream with an error, or a line is too long, and no
                 content was returned yet. Later it becomes :attr:`failure`.
         """
-        if self.has_content and not self.is_done and self._passes(part):
+        if self.passes(part):
             return part
         frames: list[bytes] = []
         was_begun = self.has_content
@@ -118,6 +124,14 @@ class EventRelay:
             if not was_begun:
                 raise
             self.failure = failure
+        self._is_within = bool(
+            not self.has_content
+            or self.is_done
+            or self._pending
+            or self._after_cr
+            or self._data
+            or self._name
+        )
         return b"".join(frames)
 
     def end(self) -> bytes:
@@ -135,30 +149,29 @@ class EventRelay:
 
     # --- the fast way ---------------------------------------------------------------------------
 
-    def _passes(self, part: bytes) -> bool:
-        """Return whether *part* is nothing but whole events that pass as they are; count them."""
-        if (
-            not part.startswith(_BEGIN)
-            or not part.endswith(b"\n\n")
-            or self._pending
-            or self._after_cr
-            or self._data
-            or self._name
-        ):
+    def passes(self, part: bytes) -> bool:
+        """Return whether *part* is nothing but whole events that pass as they are; count them.
+
+        If it is, it is what :meth:`feed` would return; if not, it has to be fed.
+        """
+        if self._is_within or not part.startswith(_BEGIN) or not part.endswith(b"\n\n"):
             return False
-        more = part.count(_NEXT)
+        ends = part.count(b"\n")
+        more = part.count(_NEXT) if ends > _ENDS else 0
         # Each event has two line ends, of which the last event's two begin no other: if that is all
         # there are, no event has a second line.
-        if part.count(b"\n") != 2 * more + 2 or b"\r" in part or _ERROR in part:
+        if ends != _ENDS * more + _ENDS or b"\r" in part or _ERROR in part:
             return False
         if len(part) > self._longest:
             return False
         self._events += more + 1
-        self._finishes += len(_FINISH.findall(part))
-        if (at := _last(_USAGE, part)) is not None:
-            end = part.index(b"\n", at)
-            begin = part.rfind(b"\n", 0, at) + 1
-            self._counted = counted_in(part[begin + 6 : end], self._counted)
+        if part.count(_UNFINISHED) <= more:
+            self._finishes += len(_FINISH.findall(part))
+        told = part.rfind(_USAGE)
+        if told >= 0 and not part.startswith(b"null", told + len(_USAGE)):
+            begin = part.rfind(b"\n", 0, told) + 1
+            data = part[begin + len(b"data: ") : part.index(b"\n", told)]
+            self._counted = counted_in(data, self._counted)
         return True
 
     # --- line by line ---------------------------------------------------------------------------
@@ -222,7 +235,7 @@ class EventRelay:
         document = object_in(data) if _must_be_read(data, name, self.has_content) else None
         if name == b"error" or (document is not None and document.get("error")):
             raise error_of_event(document, data)
-        if _USAGE.search(data):
+        if _USAGE in data:
             self._counted = counted_in(data, self._counted)
         self._finishes += len(_FINISH.findall(data))
         frame = b"".join(b"data: " + line + b"\n" for line in data.split(b"\n")) + b"\n"
@@ -274,11 +287,3 @@ def _says_something(choice: object) -> bool:
     if not is_object(delta):
         return "delta" not in choice and "text" not in choice
     return any(value for name, value in delta.items() if name != "role")
-
-
-def _last(pattern: re.Pattern[bytes], part: bytes) -> int | None:
-    """Return where *pattern* is found for the last time."""
-    at = None
-    for found in pattern.finditer(part):
-        at = found.start()
-    return at

@@ -21,7 +21,8 @@ from sglr_dataplane.engine.h1.head import Heads
 from sglr_dataplane.engine.h1.pool import Pool, PoolOptions
 from sglr_dataplane.engine.http_statuses import UNAUTHORISED, error_of_status
 from sglr_dataplane.engine.json_values import is_array, is_object, object_in
-from sglr_dataplane.engine.openai_stream import RelayLimits, RelayStream
+from sglr_dataplane.engine.openai_stream import RelayStream
+from sglr_dataplane.engine.outlets import RelayLimits
 from sglr_dataplane.engine.renaming import with_model
 from sglr_dataplane.errors import (
     DeadlineExceededError,
@@ -222,6 +223,9 @@ class _Reply:
             self.complete.set()
         else:
             self.body.append(data)
+
+    def on_part(self, data: bytes) -> None:
+        self.on_body(data)
 
     def on_end(self) -> None:
         self.complete.set()

@@ -6,15 +6,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from sglr_dataplane.engine.deadlines import Deadlines
-from sglr_dataplane.engine.events import LONGEST_LINE, EventRelay, Expected
+from sglr_dataplane.engine.events import EventRelay, Expected
 from sglr_dataplane.engine.events_usage import Counted, counted_in
 from sglr_dataplane.engine.h1.call import Call, CallError
 from sglr_dataplane.engine.h1.pool import Pool
 from sglr_dataplane.engine.http_statuses import error_of_status
+from sglr_dataplane.engine.outlets import Outlet, RelayLimits, Spoken
 from sglr_dataplane.errors import (
     DeadlineExceededError,
     RouterError,
@@ -31,18 +31,6 @@ _EVENTS: Final = b"text/event-stream"
 _FINISH: Final = Finish("stop")
 _LONGEST_ERROR: Final = 65_536
 """Bytes of an error's body that are read: its sentence is at the beginning."""
-
-
-@dataclass(frozen=True, slots=True)
-class RelayLimits:
-    """What one answer may use, in bytes."""
-
-    line: int = LONGEST_LINE
-    """Of a stream's line."""
-    whole: int = 256 * 2**20
-    """Of an answer in one piece: as much as a gRPC worker may send in one message."""
-    unread: int = 65_536
-    """Of a stream that its client has not taken: then the worker is held back. A second of text."""
 
 
 class RelayStream:
@@ -85,6 +73,9 @@ class RelayStream:
         self._relay = EventRelay(expected, self._limits.line)
         self._call: Call | None = None
         self._on_news: Callable[[], None] | None = None
+        self._outlet: Outlet | None = None
+        self._spoken: Spoken | None = None
+        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._ends_at = self._waits_since = 0.0
         self._status = 0
@@ -115,11 +106,10 @@ class RelayStream:
             on_news: Called after each socket read that brought something, and when the stream is
                 over, at least once and possibly before this returns. It must not raise.
         """
-        loop = asyncio.get_running_loop()
         self._on_news = on_news
-        self._waits_since = loop.time()
+        self._waits_since = self._loop.time()
         self._ends_at = self._waits_since + self._deadlines.total
-        self._arm(loop, self._waits_since)
+        self._arm(self._waits_since)
         self._call = self._pool.call(self._request, self)
 
     def follow(self, on_news: Callable[[], None]) -> None:
@@ -128,6 +118,21 @@ class RelayStream:
         What is there already is not told of: drain once.
         """
         self._on_news = on_news
+
+    def pipe(self, outlet: Outlet, spoken: Spoken, seconds: float) -> None:
+        """Write what passes as it came to *outlet*, and tell nobody; all else is to be drained.
+
+        Args:
+            outlet: Takes frames, unless it is full.
+            spoken: Is told when.
+            seconds: How long the job may still take.
+        """
+        self._outlet = outlet
+        self._spoken = spoken
+        self._ends_at = min(self._ends_at, self._loop.time() + seconds)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._arm(self._loop.time())
 
     def put_back(self, piece: Chunk) -> None:
         """Have *piece*, the last that was handed over, come next again."""
@@ -198,7 +203,7 @@ class RelayStream:
 
     async def _wait(self) -> None:
         """Wait for news."""
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         except asyncio.CancelledError:
@@ -237,6 +242,22 @@ class RelayStream:
         ):
             self._cut()
 
+    def on_part(self, data: bytes) -> None:
+        """Take *data* and tell of it, unless it goes straight on."""
+        outlet, spoken = self._outlet, self._spoken
+        if (
+            outlet is not None
+            and spoken is not None
+            and not self._unread
+            and not outlet.is_full
+            and self._relay.passes(data)
+        ):
+            self._waits_since = spoken.spoke_at = self._loop.time()
+            outlet.write(data)
+        else:
+            self.on_body(data)
+            self.on_read()
+
     def on_end(self) -> None:
         """Know that the body is complete."""
         self._ended = True
@@ -261,7 +282,7 @@ class RelayStream:
         self._ended = True
         if call is not None:
             call.cancel()
-        asyncio.get_running_loop().call_soon(self._tell)
+        self._loop.call_soon(self._tell)
 
     # --- the answer -----------------------------------------------------------------------------
 
@@ -272,7 +293,7 @@ class RelayStream:
         self._unread.clear()
         self._size = 0
         if part:
-            self._waits_since = asyncio.get_running_loop().time()
+            self._waits_since = self._loop.time()
             frames = relay.feed(part)
             if frames:
                 pieces.append(Piece((), relay.usage, data=frames))
@@ -333,14 +354,14 @@ class RelayStream:
             # The body's end is on its way: then the connection can carry the next call.
             if call.link is not None:
                 call.link.resume()
-            asyncio.get_running_loop().call_later(self._deadlines.linger, call.cancel)
+            self._loop.call_later(self._deadlines.linger, call.cancel)
 
     # --- deadlines ------------------------------------------------------------------------------
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+    def _arm(self, now: float) -> None:
         """Look at the deadlines when the next one may have passed; not at every token."""
         delay = min(self._limit()[0] - now, self._deadlines.idle)
-        self._timer = loop.call_later(max(delay, 0.001), self._check)
+        self._timer = self._loop.call_later(max(delay, 0.001), self._check)
 
     def _limit(self) -> tuple[float, float]:
         """Return when the stream is given up, and after how long a wait that is."""
@@ -353,11 +374,10 @@ class RelayStream:
 
     def _check(self) -> None:
         """Give the stream up if a deadline has passed."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = self._loop.time()
         at, wait = self._limit()
         if now < at:
-            self._arm(loop, now)
+            self._arm(now)
             return
         what = "another token" if self._relay.has_content else "a first token"
         if not self._streams:

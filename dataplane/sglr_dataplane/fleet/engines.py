@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sglr_dataplane.engine.h1.pool import PoolOptions
 from sglr_dataplane.engine.lean import lean_engine
 from sglr_dataplane.engine.openai_http import openai_engine
-from sglr_dataplane.engine.openai_stream import RelayLimits
+from sglr_dataplane.engine.outlets import RelayLimits
 from sglr_dataplane.fleet.credentials import credentials_of
 from sglr_dataplane.fleet.settings import settings_of
 from sglr_proto.backend import HttpWorkers, Protocol

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglr_dataplane.engine import ChunkStream
+    from sglr_dataplane.engine.outlets import Outlet, Spoken
     from sglr_dataplane.fleet.lease import Lease
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Chunk, Job, Run
@@ -122,6 +123,11 @@ class Stream:
         return self._clock() >= self._ends_at
 
     @property
+    def time_left(self) -> float:
+        """Seconds that the job may still take."""
+        return max(self._ends_at - self._clock(), 0.0)
+
+    @property
     def batches(self) -> Batches | None:
         """What is still to come, by batches; None where the worker's client has none: iterate."""
         if not isinstance(self._chunks, LeanStream | RelayStream):
@@ -194,6 +200,14 @@ class Batches:
         if run is None and not chunks and self._chunks.failure is not None:
             raise stream.failed(self._chunks.failure)
         return run, chunks
+
+    def pipe(self, outlet: Outlet, spoken: Spoken) -> None:
+        """Have frames that need no looking at written to *outlet* without being told of.
+
+        Only what an HTTP worker answers is frames; of a gRPC worker's tokens none passes so.
+        """
+        if isinstance(self._chunks, RelayStream):
+            self._chunks.pipe(outlet, spoken, self._stream.time_left)
 
     @property
     def has_failed(self) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from sglr_client.testing import Fail, MockServer, Raw, Say
 from sglr_dataplane.sim.script import Play
 from support.http_workers import MODEL, a_chat, an_http_backend
-from support.router import a_worker, manifest, running_router
+from support.router import a_worker, eventually, manifest, running_router
 
 JSON = "application/json"
 
@@ -168,7 +168,12 @@ async def test_one_router_has_backends_of_both_protocols(tmp_path: Path) -> None
             both = manifest(grpc.address) + "---\n" + an_http_backend(http, model="h")
             both = both.replace("- alias\n", "- other\n")
             async with running_router(tmp_path, both) as router:
-                await router.until_workers_are(1)
+
+                async def are_ready() -> bool:
+                    facts = (await router.http.get("/readyz")).json()["backends"]
+                    return all(each["ready"] for each in facts.values())
+
+                await eventually(are_ready)
                 texts = {}
                 for model in ("m", "h", "other"):
                     answer = await router.http.post(

@@ -37,6 +37,10 @@ class Receiver(Protocol):
         """Take the next bytes of the body."""
         ...
 
+    def on_part(self, data: bytes) -> None:
+        """Take the next bytes of the body, which are all that one read brought."""
+        ...
+
     def on_end(self) -> None:
         """Know that the body is complete."""
         ...

@@ -17,6 +17,8 @@ LARGEST_HEAD: Final = 65_536
 """Bytes of an answer's status line and headers: eight times what common servers write at most."""
 _INFORMATIONAL: Final = range(100, 200)
 _WITHOUT_BODY: Final = frozenset({204, 304})
+_LONGEST_SIZE: Final = 8
+"""Digits and line end of a chunk's size: up to 16 MiB."""
 _KEEP_ALIVE: Final = re.compile(rb"\btimeout\s*=\s*(\d{1,6})")
 
 
@@ -46,6 +48,8 @@ class Link(asyncio.Protocol):
         self._in_body = False
         self._is_informational = False
         self._ends_with_connection = False
+        self._is_between = False
+        """Whether the parser is between two chunks of a body."""
         self._is_paused = False
         self._has_told = False
         self._is_done = False
@@ -118,6 +122,13 @@ class Link(asyncio.Protocol):
         if call is None:
             self._end(None, "The worker spoke without being asked.")
             return
+        if self._is_between:
+            # What most reads bring is one chunk, whole: "f9", its bytes, and nothing behind. The
+            # parser, which is between two chunks, need not see it.
+            at = data.find(b"\r\n", 1, _LONGEST_SIZE)
+            if at > 0 and data.endswith(b"\r\n") and _is_size(data[:at], len(data) - at - 4):
+                call.receiver.on_part(data[at + 2 : -2])
+                return
         call.answered = True
         if not self._in_body:
             self._head_bytes += len(data)
@@ -159,7 +170,7 @@ class Link(asyncio.Protocol):
         if self._call is None:
             self._is_reusable = False
         self._headers = {}
-        self._in_body = False
+        self._in_body = self._is_between = False
         self._ends_with_connection = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -196,6 +207,14 @@ class Link(asyncio.Protocol):
             self._has_told = True
             self._call.receiver.on_body(data)
 
+    def on_chunk_header(self) -> None:
+        """Be within a chunk."""
+        self._is_between = False
+
+    def on_chunk_complete(self) -> None:
+        """Be between two chunks."""
+        self._is_between = True
+
     def on_message_complete(self) -> None:
         """End the call, unless the real answer is still to come."""
         if self._is_informational:
@@ -206,7 +225,7 @@ class Link(asyncio.Protocol):
     def _finish(self, call: Call, *, reusable: bool) -> None:
         """Let *call* be over and tell its receiver."""
         self._call = None
-        self._in_body = False
+        self._in_body = self._is_between = False
         self._head_bytes = 0
         self._is_done = self._has_told = True
         self._is_reusable = reusable and not self._ends_with_connection
@@ -238,3 +257,8 @@ class Link(asyncio.Protocol):
         if call is not None:
             call.has_second_try = False
             call.fail(CallError(reason, sent=True))
+
+
+def _is_size(digits: bytes, size: int) -> bool:
+    """Return whether *digits* say *size*, which is more than the nothing that ends a body."""
+    return size > 0 and digits == b"%x" % size
