@@ -27,6 +27,9 @@ _COMPARED = {
     "request-500-plain": ("the same, not streamed", "cpu_per_request", "µs"),
     "request-4k": ("CPU per request, 4,000-token prompt", "cpu_per_request", "µs"),
     "burst": ("500 prompts at once: TTFT mean", "ttft", "ms"),
+    "forwarded-paced": ("HTTP worker: CPU per chunk, 200 streams at 26 ms", "cpu_per_piece", "µs"),
+    "forwarded-flood": ("HTTP worker: CPU per chunk, as fast as they go", "cpu_per_piece", "µs"),
+    "forwarded-request": ("HTTP worker: CPU per request", "cpu_per_request", "µs"),
 }
 
 
@@ -69,12 +72,17 @@ def _compared(name: str, results: Mapping[str, Mapping[str, Any]]) -> list[tuple
         (
             f"`{name}`",
             title,
-            f"{ours[figure]:.3g} {unit}",
-            "-" if peer is None else f"{peer[figure]:.3g} {unit}",
+            f"{_number(ours[figure])} {unit}",
+            "-" if peer is None else f"{_number(peer[figure])} {unit}",
             f"{found['ratio']:.2f}" if "ratio" in found else "-",
             "-" if found["bar"] is None else f"{found['bar']:.2f}",
         )
     ] + ([_memory(found)] if name == "token-paced" and peer is not None else [])
+
+
+def _number(figure: float) -> str:
+    """Return *figure* with three digits, or as many as it has before the point."""
+    return f"{figure:.0f}" if figure >= 100 else f"{figure:.3g}"  # noqa: PLR2004  # three digits
 
 
 def _memory(found: Mapping[str, Any]) -> tuple[str, ...]:

@@ -66,6 +66,14 @@ def test_this_router_alone_has_no_ratio(report: ModuleType) -> None:
     assert "| 300 µs | - | - | 0.75 |" in report.markdown({"request-500": alone})
 
 
+@pytest.mark.parametrize(
+    ("figure", "expected"), [(7.444, "7.44"), (22.5, "22.5"), (99.96, "100"), (1243.6, "1244")]
+)
+def test_figures_have_three_digits(report: ModuleType, figure: float, expected: str) -> None:
+    """Or as many as there are before the point."""
+    assert report._number(figure) == expected
+
+
 def test_the_seed_workload_is_shown_as_it_was_printed(report: ModuleType) -> None:
     """Every row, with a column for each contestant."""
     seed = a_result(table=[["", "direct", "sglr"], ["TTFT median, ms", "130.0", "130.9"]])
