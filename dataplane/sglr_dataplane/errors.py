@@ -174,6 +174,8 @@ class NoAvailableWorkersError(RouterError):
     status = 503
     type = "service_unavailable"
     code = "no_available_workers"
+    may_go_elsewhere: bool = False
+    """Whether workers of another backend may be asked: no worker went away under the request."""
 
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
         """Keep *message*; tell the client to come back after *retry_after* seconds."""

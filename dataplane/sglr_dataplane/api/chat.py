@@ -16,7 +16,7 @@ from sglr_dataplane.api.readings import choices_of, prompts_of
 from sglr_dataplane.api.relay import Relay
 from sglr_dataplane.api.replies import total_usage
 from sglr_dataplane.api.together import dispatch_all
-from sglr_dataplane.errors import NotServedError, RouterError
+from sglr_dataplane.errors import NoAvailableWorkersError, NotServedError, RouterError
 from sglr_dataplane.job import Job, LogprobsWish, new_job_id
 from sglr_dataplane.prompt.length import check_length
 from sglr_dataplane.prompt.sampling import defaults_of, sampling_of
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from sglr_dataplane.api.dialect import Asked, Dialect, Reply
     from sglr_dataplane.api.follow import Batches
+    from sglr_dataplane.api.together import Chunks
     from sglr_dataplane.config import Limits
+    from sglr_dataplane.fleet.caller import Caller
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.metrics import RouterMetrics
@@ -50,6 +52,18 @@ class Told:
     """The answer's chunks by batches, where they come so."""
     escaped: Mapping[int, bytes]
     """The model's tokens as JSON writes them."""
+
+
+@dataclass(slots=True)
+class Question:
+    """What a client asked, and all that its jobs are made from besides the recipe."""
+
+    asked: Asked
+    caller: Caller
+    size: int
+    """Bytes of its body."""
+    began: float
+    """When it was read."""
 
 
 class Walk:
@@ -109,11 +123,13 @@ class Walk:
         exchange.warn(*asked.warnings)
         try:
             async with exchange.while_connected(self._keepalive if asked.stream else None):
-                prompts = await prompts_of(asked, recipe, len(body), self._fits(asked, recipe))
-                jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
-                self._metrics.stages(recipe.backend_key).prompt.observe(self._clock() - began)
-                exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
-                chunks = await dispatch_all(self._dispatcher, recipe.backend_key, jobs, caller)
+                question = Question(asked, caller, len(body), began)
+                try:
+                    prompts, jobs, chunks = await self._sent(exchange, question, recipe)
+                except NoAvailableWorkersError as failure:
+                    recipe = self._spare(question, recipe, failure)
+                    reply = self._dialect.reply(asked, recipe, created=int(self._now()))
+                    prompts, jobs, chunks = await self._sent(exchange, question, recipe)
                 async with aclosing(chunks):
                     answer = Answer(chunks, choices_of(asked, recipe, prompts, jobs))
                     told = Told(reply, prompts, answer, chunks.batches, recipe.vocabulary.escaped)
@@ -122,6 +138,33 @@ class Walk:
                         await tell(exchange, told)
         except RouterError as failure:
             await exchange.fail(failure, reply.failure)
+
+    async def _sent(
+        self, exchange: Exchange, question: Question, recipe: Recipe
+    ) -> tuple[Sequence[PromptIds], Sequence[Job], Chunks]:
+        """Return the prompts and jobs of *question*, and their chunks, the first of which came."""
+        asked, key = question.asked, recipe.backend_key
+        prompts = await prompts_of(asked, recipe, question.size, self._fits(asked, recipe))
+        jobs = [self._job(asked, recipe, prompt, exchange) for prompt in prompts]
+        self._metrics.stages(key).prompt.observe(self._clock() - question.began)
+        exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
+        return prompts, jobs, await dispatch_all(self._dispatcher, key, jobs, question.caller)
+
+    def _spare(
+        self, question: Question, recipe: Recipe, failure: NoAvailableWorkersError
+    ) -> Recipe:
+        """Return the recipe of another backend for a request that *recipe*'s did not take.
+
+        Raises:
+            NoAvailableWorkersError: The *failure*; there is none, or it must not be sent again.
+        """
+        spare = None
+        if failure.may_go_elsewhere:
+            asked = {recipe.backend_key}
+            spare = self._recipes.spare(question.asked.model, question.caller, asked)
+        if spare is None:
+            raise failure
+        return spare
 
     async def _decoded(self, body: bytes) -> Asked:
         if len(body) <= _DECODE_IN_THREAD_ABOVE:
@@ -138,7 +181,8 @@ class Walk:
             param=asked.prompt_field,
         )
 
-    def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds) -> Job:
+    def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds, exchange: Exchange) -> Job:
+        """Return the job of one prompt; the *exchange* learns what has no effect on it."""
         facts = self._registry.facts(recipe.backend_key)
         if facts is not None and not facts.is_generation:
             raise NotServedError(
@@ -146,12 +190,13 @@ class Walk:
                 param="model",
             )
         vocab_size = recipe.vocabulary.size
-        constraint, waits = constraint_of(asked, recipe, prompt, facts)
+        held = constraint_of(asked, recipe, prompt, facts)
+        exchange.warn(*held.warnings)
         sampling = sampling_of(
             asked.sampling,
             vocab_size=vocab_size,
             defaults=defaults_of(facts.default_sampling_params if facts else ""),
-            constraint=constraint,
+            constraint=held.constraint,
             fewest_tokens=asked.fewest_tokens,
         )
         check_length(
@@ -170,7 +215,7 @@ class Walk:
             # The worker always streams, so that its first token, its pauses and its end are watched,
             # and another worker can be tried in time, whichever way the client wants its answer.
             stream=True,
-            require_reasoning=waits,
+            require_reasoning=held.waits,
             logprobs=_logprobs(asked.logprobs, vocab_size),
             adapter=recipe.adapter,
         )

@@ -163,7 +163,7 @@ class Dispatcher:
                 return await self._attempt(worker, attempts, slot)
             except RouterError as failure:
                 if not attempts.retries.allow(failure, self._clock()):
-                    raise self._last_word(attempts, failure) from failure.__cause__
+                    raise self._final(attempts, failure) from failure.__cause__
                 last = failure
                 logger.info(
                     "attempt failed",
@@ -171,9 +171,7 @@ class Dispatcher:
                 )
             wait = pool.settings.retry.backoff(len(attempts.tried), self._chance())
             await self._pause(wait, attempts.ends_at)
-        raise (
-            self._nobody(pool.backend.key, job) if last is None else self._last_word(attempts, last)
-        )
+        raise self._final(attempts, last)
 
     async def _attempt(self, worker: Worker, attempts: Attempts, slot: Slot) -> Stream:
         """Return the stream of the job on *worker*, or on the one that is asked when it is late."""
@@ -253,6 +251,16 @@ class Dispatcher:
         """Return what to tell a client for whom there is no worker."""
         known = self._known(backend_key)
         return NoAvailableWorkersError(f"No worker of model {job.model!r} is available: {known}.")
+
+    def _final(self, attempts: Attempts, last: RouterError | None) -> RouterError:
+        """Return what ends a job after its *last* failure; None: there was nobody to try."""
+        if last is None:
+            failure = self._nobody(attempts.pool.backend.key, attempts.job)
+        else:
+            failure = self._last_word(attempts, last)
+        if isinstance(failure, NoAvailableWorkersError):
+            failure.may_go_elsewhere = not attempts.retries.has_lost
+        return failure
 
     def _last_word(self, attempts: Attempts, last: RouterError) -> RouterError:
         """Return what to tell a client whose job is not tried again after its *last* failure."""

@@ -96,6 +96,11 @@ class Retries:
             f"errors={self._errors}>"
         )
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether a worker went away under the job."""
+        return self._losses < 1
+
     def allow(self, failure: RouterError, now: float) -> bool:
         """Return whether the job may go to another worker after *failure*, and count it at *now*."""
         self._left -= 1

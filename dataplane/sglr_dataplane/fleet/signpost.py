@@ -74,6 +74,24 @@ class Signpost:
             )
         return Target(way.backend_key, way.adapter)
 
+    def spare(
+        self, model: str | None, caller: Caller, among: Callable[[str], bool]
+    ) -> Target | None:
+        """Return where else *caller*'s request for *model* may go; None: nobody there can take it.
+
+        Args:
+            model: A name that clients send; None: the only model there is.
+            caller: Who asks.
+            among: Whether a backend, by its key, is to be chosen from at all.
+        """
+        try:
+            target = self.target(model, caller, among)
+        except (UnknownModelError, NoAvailableWorkersError):
+            return None
+        spec = self._registry.backend(target.backend_key).spec
+        way = Way(target.backend_key, target.adapter, spec.traffic)
+        return target if self._state(way) is WayState.OPEN else None
+
     def _only_model(self) -> str:
         name = self._registry.routes.only_model
         if name is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +124,20 @@ class Recipes:
         assert self._signpost is not None  # noqa: S101  # who is asked follows one
         # Who comes here goes to no HTTP worker: it was asked before, of all backends.
         return self.at(self._signpost.target(model, caller, self._wanted.__contains__))
+
+    def spare(self, model: str | None, caller: Caller, without: Collection[str]) -> Recipe | None:
+        """Return the recipe of another backend that can take a request; None when there is none.
+
+        Args:
+            model: As for :meth:`find`.
+            caller: As for :meth:`find`.
+            without: Keys of the backends that were asked.
+        """
+        assert self._signpost is not None  # noqa: S101  # who is asked follows one
+        target = self._signpost.spare(
+            model, caller, lambda key: key in self._wanted and key not in without
+        )
+        return self.at(target) if target is not None else None
 
     def at(self, target: Target) -> Recipe:
         """Return the recipe for a request that goes to *target*.

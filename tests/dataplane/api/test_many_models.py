@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 import yaml
 
 from sglr_dataplane.fleet.routes import Routes
-from sglr_dataplane.sim.script import Play, Rule, Script
+from sglr_dataplane.sim.script import Incident, Play, Rule, Script, Status
 from sglr_dataplane.sim.worker import SimWorker
 from sglr_proto.backend import read_manifests
 from support.router import DEMO_MODEL, RunningRouter, eventually, running_router
@@ -133,6 +134,55 @@ async def test_a_canary_is_reached_by_header_and_a_fallback_when_nobody_else_is(
 
     assert (plain, marked) == ({"stable"}, {"canary"})
     assert (without, fallen) == ("stable", "spare")
+
+
+FULL = Incident(status=Status(code="RESOURCE_EXHAUSTED", message="The request queue is full."))
+GONE = Incident(die="reset")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_a_backend_cannot_take_goes_to_its_fallback(
+    tmp_path: Path, stream: bool
+) -> None:
+    """What its workers say only when they are asked costs no request while another backend is up."""
+    full = Script(rules=(Rule(play=Play(text="full", incidents=(FULL,))),))
+    async with sim_worker(full, model_name="m") as main, says("spare") as spare:
+        documents = a_document("main", main), a_document("spare", spare, traffic={"priority": 1})
+        async with running_router(tmp_path, "---\n".join(documents)) as router:
+            await all_ready(router)
+            body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+            answer = await router.http.post(PATH, json=body)
+
+    assert answer.status_code == 200
+    assert '"error"' not in answer.text
+    assert (len(main.requests), len(spare.requests)) == (1, 1)
+
+
+async def test_what_took_a_worker_down_is_not_sent_to_the_fallback(tmp_path: Path) -> None:
+    """Some requests end the engine that takes them: another backend's must not be next."""
+    deadly = Script(rules=(Rule(play=Play(text="gone", incidents=(GONE,))),))
+    async with sim_worker(deadly, model_name="m") as main, says("spare") as spare:
+        documents = a_document("main", main), a_document("spare", spare, traffic={"priority": 1})
+        async with running_router(tmp_path, "---\n".join(documents)) as router:
+            await all_ready(router)
+            answer = await ask(router)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_available_workers")
+    assert spare.requests == []
+
+
+async def test_without_a_fallback_the_first_backend_says_why(tmp_path: Path) -> None:
+    """503 worker_busy of the one there is, asked once; a canary of weight 0 is no fallback."""
+    full = Script(rules=(Rule(play=Play(text="full", incidents=(FULL,))),))
+    async with sim_worker(full, model_name="m") as main, says("canary") as canary:
+        header = {"name": "x-canary"}
+        dark = a_document("canary", canary, traffic={"weight": 0, "header": header})
+        async with running_router(tmp_path, f"{a_document('main', main)}---\n{dark}") as router:
+            await all_ready(router)
+            answer = await ask(router)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "worker_busy")
+    assert (len(main.requests), canary.requests) == (1, [])
 
 
 async def test_where_every_weight_is_zero_requests_are_told(tmp_path: Path) -> None:
