@@ -145,7 +145,7 @@ class Walk:
         """Return the prompts and jobs of *question*, and their chunks, the first of which came."""
         asked, key = question.asked, recipe.backend_key
         prompts = await prompts_of(asked, recipe, question.size, self._fits(asked, recipe))
-        jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
+        jobs = [self._job(asked, recipe, prompt, exchange) for prompt in prompts]
         self._metrics.stages(key).prompt.observe(self._clock() - question.began)
         exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
         return prompts, jobs, await dispatch_all(self._dispatcher, key, jobs, question.caller)
@@ -181,7 +181,8 @@ class Walk:
             param=asked.prompt_field,
         )
 
-    def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds) -> Job:
+    def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds, exchange: Exchange) -> Job:
+        """Return the job of one prompt; the *exchange* learns what has no effect on it."""
         facts = self._registry.facts(recipe.backend_key)
         if facts is not None and not facts.is_generation:
             raise NotServedError(
@@ -189,12 +190,13 @@ class Walk:
                 param="model",
             )
         vocab_size = recipe.vocabulary.size
-        constraint, waits = constraint_of(asked, recipe, prompt, facts)
+        held = constraint_of(asked, recipe, prompt, facts)
+        exchange.warn(*held.warnings)
         sampling = sampling_of(
             asked.sampling,
             vocab_size=vocab_size,
             defaults=defaults_of(facts.default_sampling_params if facts else ""),
-            constraint=constraint,
+            constraint=held.constraint,
             fewest_tokens=asked.fewest_tokens,
         )
         check_length(
@@ -213,7 +215,7 @@ class Walk:
             # The worker always streams, so that its first token, its pauses and its end are watched,
             # and another worker can be tried in time, whichever way the client wants its answer.
             stream=True,
-            require_reasoning=waits,
+            require_reasoning=held.waits,
             logprobs=_logprobs(asked.logprobs, vocab_size),
             adapter=recipe.adapter,
         )

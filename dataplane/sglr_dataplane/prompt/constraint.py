@@ -10,11 +10,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sglr_dataplane.errors import InvalidRequestError
 from sglr_dataplane.job import Constraint
 from sglr_dataplane.prompt.conversation import Tool, ToolChoice
-from sglr_dataplane.prompt.json_values import is_object
+from sglr_dataplane.prompt.json_values import is_array, is_object
 
+_DEFINITIONS = "#/$defs/"
+_NAMING = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose members are named by the schema's author."""
+_DATA = frozenset({"const", "enum", "default", "examples"})
+"""Keywords that hold values, not schemas."""
 _ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -27,14 +31,12 @@ def tool_constraint(
         tools: All tools of the request; at least one when *choice* requires a call.
         choice: Which of them may be called, and whether one must be.
         parallel: Whether more than one call is allowed.
-
-    Raises:
-        InvalidRequestError: Two tools define one name in their ``$defs`` differently.
     """
     if choice.mode != "required":
         return None
     offered = [tool for tool in tools if choice.allowed is None or tool.name in choice.allowed]
-    items = [_call_schema(tool) for tool in offered]
+    definitions: dict[str, Any] = {}
+    items = [_call_schema(tool.name, _shared(tool, definitions)) for tool in offered]
     schema: dict[str, Any] = {
         "type": "array",
         "minItems": 1,
@@ -42,7 +44,6 @@ def tool_constraint(
     }
     if not parallel:
         schema["maxItems"] = 1
-    definitions = _definitions(offered)
     if definitions:
         schema["$defs"] = definitions
     return Constraint("json_schema", compact(schema))
@@ -53,32 +54,50 @@ def compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _call_schema(tool: Tool) -> dict[str, Any]:
-    own = tool.parameters or _ANY_ARGUMENTS
-    parameters = {key: value for key, value in own.items() if key != "$defs"}
+def _call_schema(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            "name": {"type": "string", "enum": [tool.name]},
+            "name": {"type": "string", "enum": [name]},
             "parameters": parameters or _ANY_ARGUMENTS,
         },
         "required": ["name", "parameters"],
     }
 
 
-def _definitions(tools: Sequence[Tool]) -> Mapping[str, Any]:
-    """Return every tool's ``$defs``: references are resolved from the root of the schema."""
-    merged: dict[str, Any] = {}
-    for tool in tools:
-        definitions = (tool.parameters or {}).get("$defs")
-        if not is_object(definitions):
-            continue
-        for name, definition in definitions.items():
-            if merged.setdefault(name, definition) != definition:
-                raise InvalidRequestError(
-                    f"Tool {tool.name!r} defines '$defs.{name}' differently from another tool;"
-                    " tools whose calls are required share their definitions.",
-                    param="tools",
-                    code="invalid_schema",
-                )
-    return merged
+def _shared(tool: Tool, definitions: dict[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of *tool* without their ``$defs``, which join *definitions*.
+
+    References are resolved from the root of the schema, so all tools' definitions stand there. A
+    tool that means something else by a name than one before it gets names of its own.
+    """
+    parameters = tool.parameters or _ANY_ARGUMENTS
+    own = parameters.get("$defs")
+    if not is_object(own):
+        return {key: value for key, value in parameters.items() if key != "$defs"}
+    if any(definitions.get(name, definition) != definition for name, definition in own.items()):
+        prefix = f"{tool.name}."
+        while any(prefix + name in definitions for name in own):
+            prefix += "."
+        parameters = _prefixed(parameters, prefix)
+        own = {prefix + name: definition for name, definition in parameters["$defs"].items()}
+    definitions.update(own)
+    return {key: value for key, value in parameters.items() if key != "$defs"}
+
+
+def _prefixed(schema: Any, prefix: str) -> Any:
+    """Return *schema* with *prefix* before the names of the definitions that it refers to."""
+    if is_array(schema):
+        return [_prefixed(each, prefix) for each in schema]
+    if not is_object(schema):
+        return schema
+    renamed: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "$ref" and isinstance(value, str):
+            named = value.removeprefix(_DEFINITIONS)
+            renamed[key] = value if named == value else _DEFINITIONS + prefix + named
+        elif key in _NAMING and is_object(value):
+            renamed[key] = {name: _prefixed(each, prefix) for name, each in value.items()}
+        else:
+            renamed[key] = value if key in _DATA else _prefixed(value, prefix)
+    return renamed

@@ -30,9 +30,12 @@ BEGUN = {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": "</
 
 @asynccontextmanager
 async def served(
-    tmp_path: Path, *, thinks: bool = False, **server_args: Any
+    tmp_path: Path, *, thinks: bool = False, parser: str = "auto", **server_args: Any
 ) -> AsyncGenerator[tuple[RunningRouter, SimWorker]]:
-    """Serve a model that writes calls as Qwen does; *thinks*: its prompts open a thought."""
+    """Serve a model that writes calls as Qwen does, or as *parser* says.
+
+    With *thinks* its prompts open a thought.
+    """
     folder = tmp_path / "model"
     folder.mkdir()
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
@@ -43,17 +46,27 @@ async def served(
     script = Script(rules=(Rule(play=Play(text="ok")),), server_args=server_args)
     async with (
         sim_worker(script, model_name="m") as worker,
-        running_router(tmp_path, manifest(worker.address, tokenizer=folder)) as router,
+        running_router(
+            tmp_path,
+            manifest(worker.address, tokenizer=folder) + f"  parsers: {{toolCall: {parser}}}\n",
+        ) as router,
     ):
         yield router, worker
 
 
 async def sent(router: RunningRouter, worker: SimWorker, **fields: Any) -> pb.GenerateRequest:
     """Return what the worker is asked when a client asks *fields*."""
+    return (await sent_and_warned(router, worker, **fields))[0]
+
+
+async def sent_and_warned(
+    router: RunningRouter, worker: SimWorker, **fields: Any
+) -> tuple[pb.GenerateRequest, list[str]]:
+    """Return what the worker is asked when a client asks *fields*, and what the client is told."""
     request = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
     answer = await router.http.post("/v1/chat/completions", json=request)
     assert answer.status_code == 200, answer.text
-    return worker.requests[-1]
+    return worker.requests[-1], answer.headers.get_list("x-sglr-warning")
 
 
 def tag_of(request: pb.GenerateRequest) -> Any:
@@ -181,11 +194,51 @@ async def test_for_a_worker_that_cannot_wait_the_thought_is_part_of_the_grammar(
 
 
 async def test_other_grammar_backends_get_the_array_of_calls(tmp_path: Path) -> None:
-    """Only xgrammar compiles structural tags."""
+    """Only xgrammar compiles structural tags; what nothing holds to is said."""
     async with served(tmp_path, grammar_backend="llguidance") as (router, worker):
-        request = await sent(router, worker, tools=[CLOCK], tool_choice="required")
-        strict = await sent(router, worker, tools=[WEATHER])
+        required, told = await sent_and_warned(
+            router, worker, tools=[CLOCK], tool_choice="required"
+        )
+        strict, warned = await sent_and_warned(router, worker, tools=[WEATHER])
 
-    schema = json.loads(request.sampling_params.json_schema)
+    schema = json.loads(required.sampling_params.json_schema)
     assert schema["items"]["anyOf"][0]["properties"]["name"]["enum"] == ["clock"]
+    assert told == []
     assert strict.sampling_params.WhichOneof("constraint") is None
+    assert warned == [
+        "strict has no effect: no grammar of calls is known to the workers' grammar backend"
+    ]
+
+
+async def test_a_format_without_a_grammar_says_what_has_no_effect(tmp_path: Path) -> None:
+    """Calls that may come are free there; one that must come keeps to the array, and its schema."""
+    only = {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "weather"}]}
+    reason = "has no effect: the model's format of calls has no grammar"
+    async with served(tmp_path, parser="passthrough") as (router, worker):
+        loose = await sent_and_warned(router, worker, tools=[CLOCK])
+        free, warned = await sent_and_warned(
+            router, worker, tools=[WEATHER], tool_choice=only, parallel_tool_calls=False
+        )
+        required, told = await sent_and_warned(
+            router, worker, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False
+        )
+
+    assert loose[1] == []
+    assert free.sampling_params.WhichOneof("constraint") is None
+    assert warned == [
+        f"{wish} {reason}" for wish in ("tool_choice", "parallel_tool_calls", "strict")
+    ]
+    assert told == []
+    schema = json.loads(required.sampling_params.json_schema)
+    assert schema["items"]["anyOf"][0]["properties"]["parameters"] == SCHEMA
+    assert schema["maxItems"] == 1
+
+
+async def test_an_answers_own_grammar_says_what_it_displaces(tmp_path: Path) -> None:
+    """SGLang drops the grammar of calls there too, and says so in its log only."""
+    async with served(tmp_path) as (router, worker):
+        _, warned = await sent_and_warned(router, worker, tools=[WEATHER], response_format=ANSWER)
+
+    assert warned == [
+        "strict has no effect: the grammar of the answer goes before that of its calls"
+    ]

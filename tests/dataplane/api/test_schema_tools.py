@@ -224,18 +224,44 @@ def test_a_named_tool_is_the_only_item() -> None:
     assert "maxItems" not in schema
 
 
+def a_tool_with_definitions(name: str, kind: str) -> dict[str, Any]:
+    """Return a tool of two definitions, one of which refers to the other, a *kind*."""
+    parameters = {
+        "type": "object",
+        "properties": {
+            "$ref": {"$ref": "#/$defs/E"},
+            "said": {"const": {"$ref": "#/$defs/D"}},
+        },
+        "$defs": {"D": {"type": kind}, "E": {"type": "array", "items": {"$ref": "#/$defs/D"}}},
+    }
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
 def test_definitions_move_to_the_root() -> None:
-    """``#/$defs`` is resolved from the root, so definitions go there; contradictions are 400."""
+    """``#/$defs`` is resolved from the root, so definitions go there, equal ones once."""
+    tools = [a_tool_with_definitions("a", "string"), a_tool_with_definitions("b", "string")]
+    schema = schema_of(decoded(tools=tools, tool_choice="required").constraint)
 
-    def tool(name: str, kind: str) -> dict[str, Any]:
-        parameters = {"type": "object", "$defs": {"D": {"type": kind}}}
-        return {"type": "function", "function": {"name": name, "parameters": parameters}}
+    assert schema["$defs"] == tools[0]["function"]["parameters"]["$defs"]
 
-    same = decoded(tools=[tool("a", "string"), tool("b", "string")], tool_choice="required")
-    error = refused(tools=[tool("a", "string"), tool("b", "integer")], tool_choice="required")
 
-    assert schema_of(same.constraint)["$defs"] == {"D": {"type": "string"}}
-    assert (error.code, error.param) == ("invalid_schema", "tools")
+def test_definitions_of_one_name_stay_apart() -> None:
+    """What the second tool means by a name gets another, and its references, but not its data."""
+    tools = [a_tool_with_definitions("a", "string"), a_tool_with_definitions("b", "integer")]
+    schema = schema_of(decoded(tools=tools, tool_choice="required").constraint)
+    first, second = (each["properties"]["parameters"] for each in schema["items"]["anyOf"])
+
+    assert schema["$defs"] == {
+        "D": {"type": "string"},
+        "E": {"type": "array", "items": {"$ref": "#/$defs/D"}},
+        "b.D": {"type": "integer"},
+        "b.E": {"type": "array", "items": {"$ref": "#/$defs/b.D"}},
+    }
+    assert first["properties"]["$ref"] == {"$ref": "#/$defs/E"}
+    assert second["properties"] == {
+        "$ref": {"$ref": "#/$defs/b.E"},
+        "said": {"const": {"$ref": "#/$defs/D"}},
+    }
 
 
 def test_auto_is_free() -> None:
