@@ -234,7 +234,8 @@ async def test_errors_have_anthropics_shape(tmp_path: Path) -> None:
         "type": "error",
         "error": {
             "type": "not_found_error",
-            "message": "The model 'nope' does not exist here; GET /v1/models lists those that do.",
+            "message": "The model 'nope' does not exist here, or not for this key; "
+            "GET /v1/models lists those that do.",
         },
     }
 

@@ -7,7 +7,8 @@ do, without a network.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from sglr_dataplane.api.dialects.completions import CompletionReply
 from sglr_dataplane.api.schema import decode_chat, decode_completion
 from sglr_dataplane.job import Chunk, Finish, LogprobsWish, Usage
 from support.answers import OPTIONS, PROMPT, Written, answer, chunks, recipe, written
+
+LENGTH = Finish("length")
 
 
 async def streamed(
@@ -78,6 +81,56 @@ async def test_a_chat_stream_is_the_whole_answer(said: Written, options: dict[st
         entries = [entry for each in told if each for entry in each["content"]]
         assert entries == choice["logprobs"]["content"]
         assert len(entries) == one["usage"]["completion_tokens"]
+
+
+@given(
+    said=st.tuples(written(), written()), options=OPTIONS, order=st.randoms(use_true_random=False)
+)
+@settings(max_examples=60)
+async def test_mixed_choices_are_each_the_whole_answers(
+    said: tuple[Written, Written], options: dict[str, Any], order: random.Random
+) -> None:
+    """Two choices whose chunks come in any order: each its role, its text and its one finish."""
+    options = {name: value for name, value in options.items() if "logprobs" not in name}
+    if options.get("ignore_eos"):
+        said = (replace(said[0], finish=LENGTH), replace(said[1], finish=LENGTH))
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": 2, **options}
+    asked = decode_chat(json.dumps(body).encode())
+    flowing = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    asked_flowing = decode_chat(json.dumps(flowing).encode())
+    each = [[*numbered(one, index, cut=True)] for index, one in enumerate(said)]
+    mixed = [each[0].pop(0) if pick else each[1].pop(0) for pick in picks(each, order)]
+    apart = [chunk for index, one in enumerate(said) for chunk in numbered(one, index, cut=False)]
+
+    one: Any = ChatReply(asked, recipe(), created=0).whole(
+        [PROMPT], await whole(answer(asked, apart))
+    )
+    reply = ChatReply(asked_flowing, recipe(), created=0)
+    *parts, last = await streamed(reply, asked_flowing, mixed)
+
+    for choice in one["choices"]:
+        own = [p["choices"][0] for p in parts if p["choices"][0]["index"] == choice["index"]]
+        deltas = [part["delta"] for part in own]
+        assert [delta["role"] for delta in deltas if "role" in delta] == ["assistant"]
+        content = choice["message"]["content"] or ""
+        assert "".join(d.get("content", "") for d in deltas) == content
+        assert _calls(deltas) == [c["function"] for c in choice["message"].get("tool_calls", [])]
+        ends = [part["finish_reason"] for part in own if part["finish_reason"] is not None]
+        assert ends == [choice["finish_reason"]]
+    assert last["usage"] == one["usage"]
+
+
+def numbered(said: Written, index: int, *, cut: bool) -> Iterator[Chunk]:
+    """Yield the chunks of *said* as those of choice *index*."""
+    for chunk in chunks(said, cut=cut, logprobs=False):
+        yield Chunk(chunk.token_ids, chunk.usage, index, chunk.finish, chunk.extras)
+
+
+def picks(each: Sequence[Sequence[Chunk]], order: random.Random) -> list[bool]:
+    """Return a random order for two lists: True takes the next of the first one."""
+    found = [True] * len(each[0]) + [False] * len(each[1])
+    order.shuffle(found)
+    return found
 
 
 def _calls(deltas: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
