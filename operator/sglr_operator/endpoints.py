@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
 
 from sglr_operator.objects import (
     ContainerStatus,
@@ -23,6 +25,7 @@ from sglr_operator.objects import (
 )
 from sglr_operator.status import RefProblem
 from sglr_proto.backend import LabelSelector, ServiceWorkers, SGLangBackend
+from sglr_proto.backend import Protocol as Spoken
 from sglr_proto.snapshot import Endpoint, EndpointState, static_endpoint
 
 DEFAULT_PORTS = (30000,)
@@ -84,6 +87,15 @@ class Found:
 
 def find(backend: SGLangBackend, view: View) -> Found:
     """Return the endpoints of *backend* by whichever source its spec names."""
+    found = _found(backend, view)
+    protocol = backend.spec.workers.protocol
+    if protocol is Spoken.GRPC:
+        return found
+    speaking = (msgspec.structs.replace(each, protocol=protocol) for each in found.endpoints)
+    return replace(found, endpoints=tuple(speaking))
+
+
+def _found(backend: SGLangBackend, view: View) -> Found:
     workers = backend.spec.workers
     namespace = backend.metadata.namespace
     if workers.static is not None:

@@ -126,7 +126,9 @@ def static_snapshot(backends: Iterable[SGLangBackend], version: int) -> Snapshot
     found = [
         BackendSnapshot(
             backend=backend,
-            endpoints=tuple(map(static_endpoint, _listed(backend))),
+            endpoints=tuple(
+                static_endpoint(each, backend.spec.workers.protocol) for each in _listed(backend)
+            ),
             version=version,
         )
         for backend in backends
@@ -134,12 +136,13 @@ def static_snapshot(backends: Iterable[SGLangBackend], version: int) -> Snapshot
     return canonical(Snapshot(version=version, backends=tuple(found)))
 
 
-def static_endpoint(listed: StaticEndpoint) -> Endpoint:
-    """Return the endpoint that a backend lists itself."""
+def static_endpoint(listed: StaticEndpoint, protocol: Protocol = Protocol.GRPC) -> Endpoint:
+    """Return the endpoint that a backend lists itself, and whose worker speaks *protocol*."""
     return Endpoint(
         id=f"static/{listed.address}",
         host=listed.host,
         port=listed.port,
+        protocol=protocol,
         weight=listed.weight,
         priority=listed.priority,
         zone=listed.zone,

@@ -20,6 +20,7 @@ from sglr_operator.objects import (
     PoolSelector,
     PoolSpec,
 )
+from sglr_proto.backend import Protocol
 from sglr_proto.snapshot import EndpointState
 from support.kube_objects import (
     NAMESPACE,
@@ -235,6 +236,23 @@ def test_k09_static_endpoints_are_taken_as_they_are() -> None:
     workers = {"static": {"endpoints": [{"host": "gpu-1", "port": 1}, {"host": "gpu-2"}]}}
 
     assert states(World(), workers) == {"gpu-1:1": READY, "gpu-2:30000": READY}
+
+
+@pytest.mark.parametrize(
+    ("workers", "world"),
+    [
+        ({"static": {"endpoints": [{"host": "gpu-1"}]}}, World()),
+        (
+            {"service": {"name": "qwen"}},
+            World(services=(a_service(),), slice_list=(a_slice("s", an_entry("", "192.0.2.7")),)),
+        ),
+    ],
+)
+def test_endpoints_speak_what_their_backend_says(workers: dict[str, Any], world: World) -> None:
+    """Wherever they were found."""
+    [endpoint] = find(a_backend({**workers, "protocol": "HTTP"}), world).endpoints
+
+    assert endpoint.protocol is Protocol.HTTP
 
 
 @pytest.mark.parametrize(

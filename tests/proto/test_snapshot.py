@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sglr_proto.backend import SGLangBackend, decode_backend
+from sglr_proto.backend import Protocol, SGLangBackend, decode_backend
 from sglr_proto.errors import SnapshotError
 from sglr_proto.snapshot import (
     NO_EPOCH,
     BackendSnapshot,
     Endpoint,
     EndpointState,
-    Protocol,
     Snapshot,
     canonical,
     content_hash,
@@ -308,3 +307,12 @@ def test_static_endpoints_become_ready_workers_keyed_by_address() -> None:
     ]
     assert {each.state for each in found} == {EndpointState.READY}
     assert {each.protocol for each in found} == {Protocol.GRPC}
+
+
+def test_static_endpoints_speak_what_their_backend_says() -> None:
+    """The router makes their clients by it."""
+    document = changed("spec.workers.protocol", "HTTP", a_document())
+
+    [backend] = static_snapshot([decode_backend(document, lenient=False)], version=1).backends
+
+    assert {each.protocol for each in backend.endpoints} == {Protocol.HTTP}
