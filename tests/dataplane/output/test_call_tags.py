@@ -100,6 +100,20 @@ WRITTEN: list[tuple[str, int, str]] = [
         ),
     ),
     ("glm47", 0, "<tool_call>f<arg_key>a</arg_key><arg_value>x</arg_value></tool_call>"),
+    ("glm45", 0, "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</tool_call>"),
+    (
+        "iquest_q1",
+        0,
+        "<iquest_tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</iquest_tool_call>",
+    ),
+    (
+        "hunyuan",
+        0,
+        (
+            "<tool_calls>\n<tool_call>f<tool_sep>\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n"
+            "</tool_call>\n</tool_calls>"
+        ),
+    ),
     (
         "minimax-m2",
         0,

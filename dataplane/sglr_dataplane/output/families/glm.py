@@ -21,6 +21,26 @@ _HORIZON = PairCalls(
     opens="<ifm|tool_call>",
     closers=("</ifm|tool_calls>",),
 )
+_SECTION_TAG = CallTag(
+    ("<tool_call>{name}<tool_sep>\n",),
+    "\n</tool_call>",
+    style="glm_xml",
+    opens="<tool_calls>\n",
+    closes="\n</tool_calls>",
+    separator="\n",
+)
+
+
+def pairs_tag(element: str, gap: str) -> CallTag:
+    """Return how a grammar writes a call in *element*, with *gap* around its pairs."""
+    return CallTag(
+        (f"<{element}>{{name}}{gap}",),
+        f"{gap}</{element}>",
+        style="glm_xml",
+        trigger=f"<{element}>",
+    )
+
+
 _PAIRS = (Opener("<tool_call>", PairCalls("</tool_call>")),)
 _HORIZON_THOUGHTS = ("think", "think_fast", "think_faster")
 
@@ -29,24 +49,25 @@ TOOLS = (
         "glm45",
         _PAIRS,
         aliases=("glm", "glm4", "glm45_moe", "ling", "ling3", "spark25", "poolside_v1"),
+        tags=(pairs_tag("tool_call", "\n"),),
     ),
     ToolFormat(
         "glm47",
         _PAIRS,
         aliases=("glm47_moe",),
-        tags=(
-            CallTag(("<tool_call>{name}",), "</tool_call>", style="glm_xml", trigger="<tool_call>"),
-        ),
+        tags=(pairs_tag("tool_call", ""),),
     ),
     ToolFormat(
         "iquest_q1",
         (Opener("<iquest_tool_call>", PairCalls("</iquest_tool_call>")),),
         aliases=("iquest",),
+        tags=(pairs_tag("iquest_tool_call", "\n"),),
     ),
     ToolFormat(
         "hunyuan",
         (Opener("<tool_calls>", _SECTION),),
         aliases=("hy_v3", "hy_v4", "hy4"),
+        tags=(_SECTION_TAG,),
     ),
     ToolFormat("k2_horizon", (Opener("<ifm|tool_calls>", _HORIZON),)),
 )
