@@ -138,6 +138,14 @@ class BodyTimeoutError(RouterError):
     code = "body_timeout"
 
 
+class HeadTimeoutError(RouterError):
+    """The client began a request and did not end its headers."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "headers_timeout"
+
+
 class UnsupportedMediaTypeError(RouterError):
     """The body is of a content type, or in an encoding, that is not read here."""
 

@@ -17,13 +17,17 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from sglr_dataplane.api.cycle_outlet import CycleOutlet, HeadFirst
 from sglr_dataplane.api.faults import fault_reply
 from sglr_dataplane.api.outlet import EXTENSION
-from sglr_dataplane.errors import HeadersTooLargeError, InvalidRequestError, RouterError
+from sglr_dataplane.errors import (
+    HeadersTooLargeError,
+    HeadTimeoutError,
+    InvalidRequestError,
+    RouterError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -31,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _VERIFIED: Final = "0.54."
 """The uvicorn whose way of writing an answer is known here to the byte."""
+COUNT_REFUSAL: Final = "sglr.count_refusal"
+"""The key of the lifespan's state under which an application may put what is told each refusal."""
 _LINE_EXTRA: Final = 4
 """Bytes of a header line besides name and value: the colon, a space and the line's end."""
 
@@ -43,6 +49,9 @@ class ProtocolLimits:
     """Of a request's line, headers and trailers: twice what common proxies pass on."""
     head_lines: int = 200
     """Twice what Apache takes; clients and their proxies send below 50."""
+    head_seconds: float = 60.0
+    """From a connection's beginning, or a request's first byte, to the end of its headers: what
+    nginx allows."""
     write_seconds: float = 60.0
     """Without a byte taken by the client while an answer waits for it: what nginx allows."""
     linger_seconds: float = 2.0
@@ -66,15 +75,23 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_deaf = False
         self._latest: RequestResponseCycle | None = None
         """The request that came last, None before the first."""
-        self._outlet: _CycleOutlet | None = None
+        self._outlet: CycleOutlet | None = None
         """Of the request that is being answered."""
         self._head_bytes = self._head_lines = 0
         self._unfinished = 0
         """Bytes that came since the parser last told of something: it keeps them."""
         self._in_head = True
+        self._has_begun = False
+        """Whether a byte of the head that is not complete has come."""
         self._unsent = 0
+        self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Wait for a request, not for ever."""
+        super().connection_made(transport)
+        self._watch_head()
 
     def data_received(self, data: bytes) -> None:
         """Parse *data*, unless the connection is over for its client."""
@@ -89,6 +106,8 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             if self._unfinished > self.limits.head_bytes:
                 self._refuse(_too_large(self.limits))
+            elif self._head_timer is None and self._awaits_head:
+                self._watch_head()
 
     def _feed(self, data: bytes) -> None:
         while data:
@@ -114,7 +133,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin a request."""
         super().on_message_begin()
         self._head_bytes = self._head_lines = self._unfinished = 0
-        self._in_head = True
+        self._in_head = self._has_begun = True
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the URL."""
@@ -142,7 +161,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self.scope["method"] = self.parser.get_method().decode("ascii")
             return
-        self._in_head = False
+        self._in_head = self._has_begun = False
+        self._unwatch_head()
         super().on_headers_complete()
         self._latest = self.cycle
 
@@ -159,11 +179,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if uvicorn.__version__.startswith(_VERIFIED):
-            self._outlet = _CycleOutlet(cycle, self.transport, is_full=self.flow.write_paused)
+            self._outlet = CycleOutlet(cycle, self.transport, is_full=self.flow.write_paused)
             scope: dict[str, Any] = cast("dict[str, Any]", cycle.scope)  # it is one, typed narrowly
             scope["extensions"] = {EXTENSION: self._outlet}
             # It has all of a transport that the cycle uses.
-            cycle.transport = cast("asyncio.Transport", _HeadFirst(self.transport, self.loop))
+            cycle.transport = cast("asyncio.Transport", HeadFirst(self.transport, self.loop))
         if cycle.scope["http_version"] == "1.0":
             app = _unframed(app, cycle)
         super()._start_asgi_task(cycle, app)
@@ -178,6 +198,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer what is no request with *error*, after the answers that are on their way."""
         self._is_deaf = True
         logger.info("request refused", extra={"problem": error.message, "code": error.code})
+        self.app_state.get(COUNT_REFUSAL, _uncounted)(error)
         cycle = self._latest
         if cycle is not None and not cycle.response_complete:
             if cycle.response_started or self.pipeline or not cycle.more_body:
@@ -214,6 +235,27 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._outlet.on_room is not None:
                 self._outlet.on_room()
 
+    @property
+    def _awaits_head(self) -> bool:
+        """Whether nothing can happen before more of a head comes."""
+        return self._in_head or self._latest is None or self._latest.response_complete
+
+    def _watch_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.limits.head_seconds, self._give_head_up)
+
+    def _unwatch_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_head_up(self) -> None:
+        """Refuse a head that does not end; there is nothing to say to who has said nothing."""
+        self._head_timer = None
+        if self._has_begun:
+            self._refuse(_too_slow(self.limits))
+        elif self._latest is None or self._latest.response_complete:
+            self.transport.close()
+
     def _watch_writing(self) -> None:
         self._unsent = self.transport.get_write_buffer_size()
         self._write_timer = self.loop.call_later(self.limits.write_seconds, self._check_progress)
@@ -235,75 +277,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything that waits."""
         self._unwatch_writing()
+        self._unwatch_head()
         if self._linger_timer is not None:
             self._linger_timer.cancel()
         super().connection_lost(exc)
         outlet = self._outlet
         if outlet is not None and outlet.on_gone is not None and outlet.is_gone:
             outlet.on_gone()
-
-
-class _CycleOutlet:
-    """Writes as uvicorn's own ``send`` does, without a task."""
-
-    __slots__ = ("_cycle", "_transport", "is_full", "on_gone", "on_room")
-
-    def __init__(
-        self, cycle: RequestResponseCycle, transport: asyncio.Transport, *, is_full: bool
-    ) -> None:
-        self._cycle = cycle
-        self._transport = transport
-        self.is_full = is_full
-        self.on_room: Callable[[], None] | None = None
-        self.on_gone: Callable[[], None] | None = None
-
-    @property
-    def is_gone(self) -> bool:
-        return self._cycle.disconnected
-
-    def write(self, part: bytes) -> None:
-        cycle = self._cycle
-        if cycle.disconnected:
-            return
-        if cycle.chunked_encoding:
-            part = b"%x\r\n%b\r\n" % (len(part), part)
-        self._transport.write(part)
-
-
-class _HeadFirst:
-    """A transport that sends an answer's head together with the part that follows it.
-
-    uvicorn writes them one by one, and each write is a system call that wakes the client.
-    """
-
-    __slots__ = ("_held", "_loop", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
-
-    def write(self, data: bytes) -> None:
-        if self._held:
-            data = self._held + data
-            self._held = b""
-        elif data.startswith(b"HTTP/"):
-            self._held = data
-            self._loop.call_soon(self._flush)  # nothing may follow for long
-            return
-        self._transport.write(data)
-
-    def _flush(self) -> None:
-        held, self._held = self._held, b""
-        if held and not self._transport.is_closing():
-            self._transport.write(held)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
 
 
 def _unframed(app: ASGIApp, cycle: RequestResponseCycle) -> Any:
@@ -343,6 +323,16 @@ def _invalid(problem: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"What came is no HTTP/1.1 request: {problem}.", code="invalid_http_request"
     )
+
+
+def _too_slow(limits: ProtocolLimits) -> HeadTimeoutError:
+    return HeadTimeoutError(
+        f"The request's headers were not complete after {limits.head_seconds:g} seconds."
+    )
+
+
+def _uncounted(_error: RouterError) -> None:
+    """Be what is told when nobody counts."""
 
 
 def _too_large(limits: ProtocolLimits) -> HeadersTooLargeError:

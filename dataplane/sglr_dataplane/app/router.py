@@ -8,7 +8,7 @@ import random
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -19,6 +19,7 @@ from sglr_dataplane.api.auth import Authentication
 from sglr_dataplane.api.cors import cors
 from sglr_dataplane.api.drain import Drain, Draining
 from sglr_dataplane.api.faults import Faults
+from sglr_dataplane.api.http_protocol import COUNT_REFUSAL
 from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
 from sglr_dataplane.api.models import Models
 from sglr_dataplane.api.openapi import openapi
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from sglr_dataplane.config import RouterConfig
+    from sglr_dataplane.errors import RouterError
     from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.intake import Health, Intake
     from sglr_dataplane.fleet.intake_config import IntakeConfig
@@ -274,18 +276,22 @@ class Router:
         )
 
     @asynccontextmanager
-    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
+    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[dict[str, Any]]:
         fleet = asyncio.create_task(self._keep_fleet())
         try:
             if self._inherited is not None and self._inherited.replaces:
                 await self._until_it_can_serve()
-            yield
+            yield {COUNT_REFUSAL: self._count_refusal}
         finally:
             fleet.cancel()
             await asyncio.gather(fleet, return_exceptions=True)
             await self.registry.aclose()
             if self._tracing is not None:
                 await self._tracing.aclose()
+
+    def _count_refusal(self, error: RouterError) -> None:
+        """Count a request that was refused before it was one."""
+        self.metrics.requests.labels("other", error.code).inc()
 
     async def _until_it_can_serve(self) -> None:
         """Wait until a request would find a worker and a recipe, but not for ever."""

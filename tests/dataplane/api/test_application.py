@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from support.router import RunningRouter
@@ -42,3 +44,15 @@ async def test_what_is_found_by_the_routes_passes_the_same_middlewares(
     assert answer.headers["x-request-id"] == "mine"
     assert 'sglr_requests_total{outcome="ok",route="/v1/models"} 1.0' in metrics
     assert 'route="/v1/tokenize"' in metrics
+
+
+async def test_what_is_no_request_is_counted(shared: RunningRouter) -> None:
+    """Refusals of the protocol are in the metrics as those of the application are."""
+    host, _, port = shared.url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"BREW /coffee HTTP/1.1\r\n\r\n")
+    await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+
+    metrics = (await shared.http.get("/metrics")).text
+    assert 'sglr_requests_total{outcome="invalid_http_request",route="other"} 1.0' in metrics

@@ -289,6 +289,62 @@ async def test_a_header_that_never_ends_is_refused(begin: bytes) -> None:
     assert refusal(answer) == (431, "headers_too_large")
 
 
+class Hasty(BoundedProtocol):
+    """The protocol with a limit for heads that a test can wait for."""
+
+    limits = ProtocolLimits(head_seconds=0.2, linger_seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    "begin", [b"G", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: r\r\nx: "]
+)
+async def test_a_head_that_stops_is_refused(begin: bytes) -> None:
+    """408 in the envelope, then the end of the connection: half a head must not hold a socket."""
+    async with a_server(None, Hasty) as port:
+        answer = await said(port, begin)
+
+    assert refusal(answer) == (408, "headers_timeout")
+
+
+@pytest.mark.parametrize("begin", [b"", b"\r\n"])
+async def test_a_connection_that_asks_nothing_is_closed(begin: bytes) -> None:
+    """Without a word: there is no request to answer."""
+    async with a_server(None, Hasty) as port:
+        assert await said(port, begin) == b""
+
+
+async def test_half_a_head_behind_an_answer_does_not_spoil_it() -> None:
+    """The first request is answered, however long it takes; then the connection ends."""
+    application = Application()
+    async with a_server(application, Hasty) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /flood HTTP/1.1\r\nHost: r\r\n\r\nGET /")
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 3 * Hasty.limits.head_seconds
+        while loop.time() < end:
+            await asyncio.wait_for(reader.readexactly(1 << 16), SECONDS)
+        was_answered = not application.left.is_set()
+        writer.close()
+        await asyncio.wait_for(application.left.wait(), SECONDS)
+
+    assert was_answered
+
+
+async def test_a_kept_connection_may_be_silent_for_longer_than_a_head() -> None:
+    """Between requests the keep-alive's limit holds."""
+    async with a_server(None, Hasty) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            for _ in range(2):
+                writer.write(POST + FRAMED)
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS)
+                await reader.readexactly(int(split(head)[1]["content-length"]))
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), 2 * Hasty.limits.head_seconds)
+        finally:
+            writer.close()
+
+
 async def test_trailers_are_no_headers() -> None:
     """What comes after the body changes nothing of what was decided before."""
     trailer = b"0\r\nAuthorization: Bearer x\r\n\r\n"
