@@ -276,8 +276,10 @@ def test_what_is_out_of_bounds_is_refused_with_its_path(
         ("spec.workers.static.endpoints[1].prot", "host, port, zone, weight, priority"),
         (
             "spec.routing.polcy",
-            "policy, loadInterval, warmUp, zonePreference, cacheAware, prefixHash, consistentHash, "
-            "sessionSticky",
+            (
+                "policy, loadInterval, warmUp, zonePreference, cacheAware, prefixHash, "
+                "consistentHash, sessionSticky"
+            ),
         ),
     ],
 )
