@@ -310,7 +310,8 @@ def _manifest(endpoints: list[dict[str, object]], version: int) -> dict[str, obj
                 # Another value each time: every reload gives every worker a new client.
                 "firstToken": f"{6000 + version % 7}ms",
                 "streamIdle": "4s",
-                "request": "55s",
+                # Neither may end before a machine that is busy otherwise has served the queue.
+                "request": "300s",
             },
             "healthCheck": {"interval": "500ms", "timeout": "1s"},
             "outlierDetection": {"baseEjection": "1s", "maxEjection": "5s"},
@@ -319,7 +320,7 @@ def _manifest(endpoints: list[dict[str, object]], version: int) -> dict[str, obj
             "admission": {
                 "maxInflightPerEndpoint": 24,
                 "maxQueueDepth": 200,
-                "maxQueueWait": "45s",
+                "maxQueueWait": "300s",
             },
         },
     }

@@ -109,6 +109,8 @@ def _hits(
     request: Ended, attempts: list[Attempt], faults: dict[int, list[Fault]]
 ) -> list[str | None]:
     """Return, for each attempt, the kind of a fault that hit it; None for none."""
+    if not attempts:
+        return []  # it never came to a worker
     found: list[str | None] = []
     ends = [attempt.at for attempt in attempts[1:]] + [request.ended]
     for attempt, end in zip(attempts, ends, strict=True):
