@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sglr_dataplane.api.aside import aside
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.schema.anthropic import decode_messages
 
@@ -26,7 +27,7 @@ class CountTokens:
         """Answer one request; raises RouterError."""
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
-        asked = decode_messages(body, counts_only=True)
+        asked = await aside(len(body), lambda: decode_messages(body, counts_only=True))
         recipe = self._recipes.find(asked.model, exchange.caller)
         prompt = await recipe.prompt(asked.conversation, len(body))
         await exchange.answer({"input_tokens": len(prompt.ids)})

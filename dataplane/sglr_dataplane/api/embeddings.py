@@ -7,6 +7,7 @@ import struct
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from sglr_dataplane.api.aside import aside
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.schema.embeddings import decode_embedding
 from sglr_dataplane.api.schema.refusals import invalid
@@ -59,7 +60,7 @@ class Embeddings:
         """
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
-        asked = decode_embedding(body)
+        asked = await aside(len(body), lambda: decode_embedding(body))
         caller = exchange.caller
         recipe = self._recipes.find(asked.model, caller)
         if recipe.adapter:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sglr_dataplane.api.aside import aside
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.schema import decode_chat
 from sglr_dataplane.api.schema.bodies import BodyReader
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.config import Limits
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.recipe import Recipe, Recipes
+    from sglr_dataplane.vocab import Vocabulary
 
 
 class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +60,7 @@ class Tokenize:
         """Answer one request; raises RouterError."""
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
-        sent = _TOKENIZE.read(body)
+        sent = await aside(len(body), lambda: _TOKENIZE.read(body))
         recipe = self._recipes.find(sent.model, exchange.caller)
         tokens = await self._tokens(sent, recipe, body)
         several = isinstance(tokens[0], list) if tokens else False
@@ -74,8 +76,8 @@ class Tokenize:
         if sent.messages is not None:
             if sent.prompt is not None:
                 raise invalid("messages", "expected either 'prompt' or 'messages'")
-            conversation = decode_chat(body).conversation
-            return list((await recipe.prompt(conversation, len(body))).ids)
+            asked = await aside(len(body), lambda: decode_chat(body))
+            return list((await recipe.prompt(asked.conversation, len(body))).ids)
         if sent.prompt is None:
             raise missing("prompt")
         with_special = sent.add_special_tokens is not False
@@ -100,17 +102,21 @@ class Detokenize:
         """Answer one request; raises RouterError."""
         exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
-        sent = _DETOKENIZE.read(body)
+        sent = await aside(len(body), lambda: _DETOKENIZE.read(body))
         vocabulary = self._recipes.find(sent.model, exchange.caller).vocabulary
-        hide = vocabulary.special if sent.skip_special_tokens is not False else frozenset[int]()
-        if sent.tokens == []:
-            await exchange.answer({"text": ""})
-            return
-        lists, paths = prompts_in(sent.tokens, "tokens")
-        for ids, path in zip(lists, paths, strict=True):
-            _check_ids(ids, path, vocabulary.size)
-        texts = [vocabulary.decode(ids, hide) for ids in lists if not isinstance(ids, str)]
-        await exchange.answer({"text": texts[0] if paths == ("tokens",) else texts})
+        await exchange.answer({"text": await aside(len(body), lambda: _decoded(sent, vocabulary))})
+
+
+def _decoded(sent: DetokenizeBody, vocabulary: Vocabulary) -> str | list[str]:
+    """Return the text of the one list of ids that was sent, or the texts of several."""
+    if sent.tokens == []:
+        return ""
+    hide = vocabulary.special if sent.skip_special_tokens is not False else frozenset[int]()
+    lists, paths = prompts_in(sent.tokens, "tokens")
+    for ids, path in zip(lists, paths, strict=True):
+        _check_ids(ids, path, vocabulary.size)
+    texts = [vocabulary.decode(ids, hide) for ids in lists if not isinstance(ids, str)]
+    return texts[0] if paths == ("tokens",) else texts
 
 
 def _texts(value: Any) -> Sequence[str]:

@@ -1,6 +1,9 @@
 """SGLang's own API and what belongs to it: /generate, tokenize, detokenize, and what is not served."""
 
+import asyncio
 import json
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,14 @@ import pytest
 from sglr_dataplane.api.routes import NOT_SERVED
 from sglr_dataplane.sim.script import Play, Rule, Script
 from sglr_dataplane.vocab import Vocabulary
-from support.router import DEMO_MODEL, RunningRouter, a_worker, manifest, running_router
+from support.router import (
+    DEMO_MODEL,
+    RunningRouter,
+    a_worker,
+    eventually,
+    manifest,
+    running_router,
+)
 from support.sim import sim_worker
 
 VOCABULARY = Vocabulary.from_dir(DEMO_MODEL)
@@ -147,6 +157,30 @@ async def test_detokenize_gives_the_text_back(shared: RunningRouter) -> None:
     assert shown.json() == {"text": "Hello 🙂<|im_end|>"}
     assert two.json() == {"text": ["Hello 🙂", "Hello"]}
     assert nothing.json() == {"text": ""}
+
+
+async def test_a48_a_large_body_of_ids_leaves_the_others_running(
+    shared: RunningRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe is answered while its text is being made, however long that takes."""
+    began, go = threading.Event(), threading.Event()
+
+    def slowly(_: Vocabulary, ids: Sequence[int], hide: frozenset[int]) -> str:
+        del ids, hide
+        began.set()
+        assert go.wait(10)
+        return "at last"
+
+    monkeypatch.setattr(Vocabulary, "decode", slowly)
+    body = {"tokens": [1000] * 30_000}
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(shared.http.post("/v1/detokenize", json=body))
+        await eventually(began.is_set)
+        alive = await shared.http.get("/livez")
+        go.set()
+
+    assert alive.status_code == 200
+    assert (await asked).json() == {"text": "at last"}
 
 
 @pytest.mark.parametrize(
