@@ -40,7 +40,7 @@ spec:
 CASES = {
     "forwarded-paced": Case({"first": 130, "gap": 26}, "paced", 400, 200, "cpu_per_piece", 1.0),
     "forwarded-flood": Case({}, "flood", 96, 32, "cpu_per_piece", 1.0),
-    "forwarded-request": Case({}, "request-500", 1500, 16, "cpu_per_request", 1.0),
+    "forwarded-request": Case({}, "request-500", 1500, 16, "cpu_per_request", None),
 }
 
 

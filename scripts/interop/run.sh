@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run.sh [DIR]: SGLang's HTTP server, the same SGLang behind the router over gRPC, and the comparison of the two; then
+# run.sh [DIR]: SGLang's HTTP server, itself and as a worker of the router; the same SGLang behind the router over gRPC;
+# and the comparison of each with the first; then
 # what ends or hangs an engine, sent to another one through the router.
 # DIR (.cache/interop) is what setup.sh makes; each server has its log there. Ends what it started.
 set -euo pipefail
@@ -45,6 +46,20 @@ YAML
   pids+=($!)
 }
 
+forward() {  # PORT WORKER LOG
+  local manifest=$target/${3%.log}.yaml
+  cat >"$manifest" <<YAML
+apiVersion: sglr.dev/v1alpha1
+kind: SGLangBackend
+metadata: {name: tiny}
+spec:
+  model: {name: tiny}
+  workers: {protocol: HTTP, static: {endpoints: [{host: 127.0.0.1, port: $2}]}}
+YAML
+  "$root/.venv/bin/sglr" serve -f "$manifest" --port "$1" >"$target/$3" 2>&1 &
+  pids+=($!)
+}
+
 until_ok() {  # URL LOG: of the process that was started last
   for _ in $(seq 300); do
     curl -fsS -o /dev/null "$1" 2>/dev/null && return
@@ -56,15 +71,20 @@ until_ok() {  # URL LOG: of the process that was started last
   return 1
 }
 
-http=$(free_port) grpc=$(free_port) full=$(free_port) compared=$(free_port) shield=$(free_port)
+http=$(free_port) forwarded=$(free_port) grpc=$(free_port) full=$(free_port) compared=$(free_port) shield=$(free_port)
 sglang "$http" reference.log --max-running-requests 32
 until_ok "http://127.0.0.1:$http/health" reference.log
+# The same server as a worker of HTTP: what is relayed must be what it says itself.
+forward "$forwarded" "$http" forwarded.log
+until_ok "http://127.0.0.1:$forwarded/readyz" forwarded.log
+failed=0
+PYTHONPATH="$root/scripts" "$root/.venv/bin/python" -m interop.compare --forwarded \
+  --reference "http://127.0.0.1:$http" --router "http://127.0.0.1:$forwarded" || failed=1
 # SGLang makes up these two ports by adding to the first, which can lead out of the range of ports.
 sglang "$grpc" worker.log --max-running-requests 32 --smg-grpc-mode \
   --grpc-port "$(free_port)" --smg-http-sidecar-port "$(free_port)"
 router "$compared" "$grpc" router.log 'routing: {policy: RoundRobin}'
 until_ok "http://127.0.0.1:$compared/readyz" worker.log
-failed=0
 PYTHONPATH="$root/scripts" "$root/.venv/bin/python" -m interop.compare \
   --reference "http://127.0.0.1:$http" --router "http://127.0.0.1:$compared" || failed=1
 end
