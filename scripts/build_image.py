@@ -9,6 +9,7 @@ Needs apt with a Debian archive configured, dpkg-deb, and pip with access to the
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from build_image_oci import ImageConfig, write_archive
-from build_image_root import ROOT, USER, build_root, size_of
+from build_image_root import ROOT, SITE, USER, build_root, size_of
 
 MOST_BYTES: Final = 350_000_000
 """Unpacked: what a node pulls, keeps and verifies at each rollout."""
@@ -63,6 +64,12 @@ def config(revision: str) -> ImageConfig:
     )
 
 
+def _is_ours(path: Path) -> bool:
+    """Return whether *path* in the tree is of the project itself: a layer of few megabytes."""
+    inside = path.is_relative_to(SITE) and path != SITE
+    return inside and path.relative_to(SITE).parts[0].startswith(("sglr_", "sglang_k8s_router"))
+
+
 def _revision() -> str:
     found = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -70,9 +77,9 @@ def _revision() -> str:
     return found.stdout.strip()
 
 
-def _fill(root: Path) -> None:
+def _fill(root: Path, cache: Path | None) -> None:
     """Fill *root*, say how large it became, and refuse to grow above the limit."""
-    build_root(root)
+    build_root(root, cache)
     size = size_of(root)
     print(f"build_image: {size / 1e6:.0f} MB unpacked")
     if size > MOST_BYTES:
@@ -90,15 +97,23 @@ def main() -> None:
     parser.add_argument(
         "--reference", default=f"localhost/sglr:{version()}", help="the image's name (%(default)s)"
     )
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", default=os.environ.get("SGLR_IMAGE_CACHE"),
+        help="keep all but the project there, and take it from there while the lock is the same"
+        " ($SGLR_IMAGE_CACHE)",
+    )  # fmt: skip
     arguments = parser.parse_args()
     if arguments.root is not None:
         arguments.root.mkdir(parents=True, exist_ok=True)
-        _fill(arguments.root)
+        _fill(arguments.root, arguments.cache)
         return
     with tempfile.TemporaryDirectory(prefix="sglr-root-") as name:
         root = Path(name)
-        _fill(root)
-        size = write_archive(arguments.output, arguments.reference, root, config(_revision()))
+        _fill(root, arguments.cache)
+        size = write_archive(
+            arguments.output, arguments.reference, root, config(_revision()),
+            on_top=_is_ours, cache=arguments.cache,
+        )  # fmt: skip
     print(f"build_image: {arguments.output}: {arguments.reference}, {size / 1e6:.0f} MB packed")
 
 

@@ -14,7 +14,8 @@ import os
 import platform
 import stat
 import tarfile
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +38,15 @@ class ImageConfig:
     architecture: str = _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
-def write_archive(output: Path, reference: str, root: Path, config: ImageConfig) -> int:
+def write_archive(
+    output: Path,
+    reference: str,
+    root: Path,
+    config: ImageConfig,
+    *,
+    on_top: Callable[[Path], bool] = lambda _: False,
+    cache: Path | None = None,
+) -> int:
     """Write the image of *root* and return its size in bytes, packed.
 
     Args:
@@ -45,17 +54,24 @@ def write_archive(output: Path, reference: str, root: Path, config: ImageConfig)
         reference: ``NAME:TAG``, the name a runtime gives the image when it loads the archive.
         root: The file tree.
         config: What a container starts with.
+        on_top: Whether a path below *root* belongs into a layer of its own, above the others: what
+            changes more often, so that nodes fetch no more than that.
+        cache: Where packed layers are kept; None keeps nothing.
     """
-    layer = _layer(root)
-    packed = gzip.compress(layer, compresslevel=6, mtime=0)
     blobs: dict[str, bytes] = {}
+    layers = [_layer(root, lambda path: not on_top(path))]
+    if any(on_top(path.relative_to(root)) for path in _walk(root)):
+        layers.append(_layer(root, on_top))
     manifest = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": _blob(
-            blobs, _configuration(config, layer), "application/vnd.oci.image.config.v1+json"
+            blobs, _configuration(config, layers), "application/vnd.oci.image.config.v1+json"
         ),
-        "layers": [_blob(blobs, packed, "application/vnd.oci.image.layer.v1.tar+gzip")],
+        "layers": [
+            _blob(blobs, _packed(layer, cache), "application/vnd.oci.image.layer.v1.tar+gzip")
+            for layer in layers
+        ],
         "annotations": dict(config.labels),
     }
     described = _blob(blobs, _json(manifest), "application/vnd.oci.image.manifest.v1+json")
@@ -77,11 +93,25 @@ def write_archive(output: Path, reference: str, root: Path, config: ImageConfig)
     return output.stat().st_size
 
 
-def _layer(root: Path) -> bytes:
-    """Return the tree as one uncompressed tar."""
+def _packed(layer: bytes, cache: Path | None) -> bytes:
+    """Return *layer* compressed, from *cache* when it is there."""
+    kept = cache / f"layer-{hashlib.sha256(layer).hexdigest()}.gz" if cache is not None else None
+    if kept is not None and kept.exists():
+        return kept.read_bytes()
+    packed = gzip.compress(layer, compresslevel=6, mtime=0)
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
+            file.write(packed)
+        Path(file.name).rename(kept)
+    return packed
+
+
+def _layer(root: Path, chosen: Callable[[Path], bool]) -> bytes:
+    """Return what is *chosen* of the tree as one uncompressed tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for path in _walk(root):
+        for path in filter(lambda each: chosen(each.relative_to(root)), _walk(root)):
             entry = archive.gettarinfo(path, arcname=str(path.relative_to(root)))
             if entry.islnk():
                 # A hard link's other name may sort later: each name carries its content.
@@ -113,7 +143,7 @@ def _mode(path: Path) -> int:
     return 0o755 if path.is_dir() or mode & 0o100 else 0o644
 
 
-def _configuration(config: ImageConfig, layer: bytes) -> bytes:
+def _configuration(config: ImageConfig, layers: Sequence[bytes]) -> bytes:
     return _json(
         {
             "architecture": config.architecture,
@@ -126,8 +156,8 @@ def _configuration(config: ImageConfig, layer: bytes) -> bytes:
                 "WorkingDir": config.workdir,
                 "Labels": dict(config.labels),
             },
-            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
-            "history": [{"created": _EPOCH, "created_by": "scripts/build_image.py"}],
+            "rootfs": {"type": "layers", "diff_ids": [_digest(layer) for layer in layers]},
+            "history": [{"created": _EPOCH, "created_by": "scripts/build_image.py"}] * len(layers),
         }
     )
 

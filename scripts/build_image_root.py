@@ -6,13 +6,15 @@ and no setuid program in the result.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final
@@ -24,7 +26,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SUITE: Final = "bookworm"
 PYTHON: Final = "3.11"
 SITE: Final = Path(f"usr/local/lib/python{PYTHON}/dist-packages")
-PROJECT: Final = "sglang-k8s-router"
 EXTRAS: Final = ("operator", "dataplane")
 COMMANDS: Final = {"sglr": "sglr_dataplane.cli", "sglr-operator": "sglr_operator.cli"}
 USER: Final = 65532
@@ -55,17 +56,61 @@ _PASSWD: Final = (
 _GROUP: Final = f"root:x:0:\nsglr:x:{USER}:\n"
 
 
-def build_root(root: Path) -> None:
-    """Fill the empty folder *root*."""
+def build_root(root: Path, cache: Path | None = None) -> None:
+    """Fill the empty folder *root*.
+
+    Args:
+        root: An empty folder.
+        cache: Where all but the project itself is kept for the next build; None keeps nothing.
+    """
     with tempfile.TemporaryDirectory(prefix="sglr-image-") as name:
         work = Path(name)
-        for package in _fetch(work):
-            subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
-        _trim(root)
-        _settle(root)
-        _install(root / SITE, work)
+        kept = cache / f"image-{_key()}" if cache is not None else None
+        if kept is not None and (kept / "base.tar").exists():
+            _run("tar", "--extract", "--same-permissions", "-f", kept / "base.tar", "-C", root)
+            backend = kept / "backend"
+        else:
+            backend = work / "backend"
+            _build_base(root, work, backend)
+            if kept is not None:
+                _keep(root, backend, kept)
+        _install_project(root, work, backend)
+
+
+def _build_base(root: Path, work: Path, backend: Path) -> None:
+    """Fill *root* with all but the project, and *backend* with what builds the project."""
+    for package in _fetch(work):
+        _run("dpkg-deb", "--extract", package, root)
+    _trim(root)
+    _settle(root)
+    _install_locked(root / SITE)
+    _set_aside(root / SITE, backend)
     _write_commands(root / "usr/local/bin")
-    _compile(root)
+    _compile(root, f"/usr/lib/python{PYTHON}", f"/{SITE}")
+
+
+def _key() -> str:
+    """Return a digest of what the base is made from, but for new versions of Debian's packages."""
+    digest = hashlib.sha256()
+    for path in (Path(__file__), ROOT / "requirements.lock", ROOT / "pyproject.toml"):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _keep(root: Path, backend: Path, kept: Path) -> None:
+    """Keep the base at *kept*, which appears at once and whole."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as name:
+        whole = Path(name, "whole")
+        whole.mkdir()
+        _run("tar", "--create", "-f", whole / "base.tar", "-C", root, ".")
+        shutil.copytree(backend, whole / "backend")
+        shutil.rmtree(kept, ignore_errors=True)
+        whole.rename(kept)
+
+
+def _run(*command: str | Path, environment: Mapping[str, str] | None = None) -> None:
+    subprocess.run(command, check=True, env=environment)
 
 
 def size_of(root: Path) -> int:
@@ -153,37 +198,50 @@ def _settle(root: Path) -> None:
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
 
 
-def _install(site: Path, work: Path) -> None:
-    """Install the locked wheels and the project into *site*, then drop what only builds need."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    target = ["install", "--target", str(site), "--no-compile", "--no-deps"]
-    subprocess.run(
-        [*pip, *target, "--only-binary=:all:", "--python-version", PYTHON,
-         "--require-hashes", "-r", str(ROOT / "requirements.lock")],
-        check=True,
-    )  # fmt: skip
-    # pip needs the backend: it was just installed from the lock, so nothing else is fetched.
-    subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(work), str(ROOT)],
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(site)},
+def _install_locked(site: Path) -> None:
+    """Install the locked wheels into *site*."""
+    _pip(
+        *("install", "--target", site, "--no-compile", "--no-deps"),
+        *("--only-binary=:all:", "--python-version", PYTHON),
+        *("--require-hashes", "-r", ROOT / "requirements.lock"),
     )
     # Scripts of dependencies, with the building machine's interpreter in their first line.
     shutil.rmtree(site / "bin")
-    subprocess.run([*pip, *target, *map(str, work.glob("*.whl"))], check=True)
+
+
+def _install_project(root: Path, work: Path, backend: Path) -> None:
+    """Install the project into *root*, built by *backend*."""
+    site = root / SITE
+    # The backend is from the lock: nothing else is fetched.
+    paths = os.pathsep.join(map(str, (backend, site)))
+    _pip(
+        *("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", work, ROOT),
+        environment=os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    (wheel,) = work.glob("*.whl")
+    _pip("install", "--target", site, "--no-compile", "--no-deps", wheel)
     shutil.rmtree(site / "bin")
-    _drop_unneeded(site)
+    own = (path.relative_to(root) for path in site.glob("sglr_*") if path.is_dir())
+    _compile(root, *(f"/{path}" for path in sorted(own)))
 
 
-def _drop_unneeded(site: Path) -> None:
-    """Remove distributions that neither command requires: the lock also holds the build tools."""
+def _pip(*arguments: str | Path, environment: Mapping[str, str] | None = None) -> None:
+    quiet = ("--disable-pip-version-check", "--quiet")
+    _run(sys.executable, "-m", "pip", *quiet, *arguments, environment=environment)
+
+
+def _set_aside(site: Path, backend: Path) -> None:
+    """Move distributions that neither command requires: the lock also holds the build tools."""
     needed = _closure(site)
     for each in distributions(path=[str(site)]):
         if canonicalize_name(each.name) in needed:
             continue
         for file in each.files or ():
             path = Path(str(file.locate()))
-            path.unlink(missing_ok=True)
+            if path.exists():
+                aside = backend / path.relative_to(site)
+                aside.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(aside)
     for folder in sorted((p for p in site.rglob("*") if p.is_dir()), reverse=True):
         if not any(folder.iterdir()):
             folder.rmdir()
@@ -195,7 +253,7 @@ def _closure(site: Path) -> set[str]:
         canonicalize_name(each.name): each for each in distributions(path=[str(site)])
     }
     needed: set[str] = set()
-    waiting: list[tuple[str, tuple[str, ...]]] = [(canonicalize_name(PROJECT), EXTRAS)]
+    waiting = _roots()
     while waiting:
         name, extras = waiting.pop()
         if name not in found:
@@ -206,6 +264,24 @@ def _closure(site: Path) -> set[str]:
             if other not in needed or requirement.extras:
                 waiting.append((other, tuple(requirement.extras)))
     return needed
+
+
+def _roots() -> list[tuple[str, tuple[str, ...]]]:
+    """Return what pyproject.toml requires for EXTRAS: names, with their own extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: list[tuple[str, tuple[str, ...]]] = []
+    texts: list[str] = list(project["dependencies"])
+    for extra in EXTRAS:
+        texts += project["optional-dependencies"][extra]
+    for text in texts:
+        requirement = Requirement(text)
+        name = canonicalize_name(requirement.name)
+        if name == canonicalize_name(project["name"]):
+            for extra in requirement.extras:
+                texts += project["optional-dependencies"][extra]
+        else:
+            found.append((name, tuple(requirement.extras)))
+    return found
 
 
 def _requirements(distribution: Distribution, extras: tuple[str, ...]) -> Iterator[Requirement]:
@@ -228,14 +304,14 @@ def _write_commands(folder: Path) -> None:
         path.chmod(0o755)
 
 
-def _compile(root: Path) -> None:
-    """Compile all modules in the image's own interpreter: a read-only root keeps no later ones.
+def _compile(root: Path, *folders: str) -> None:
+    """Compile the modules in *folders* by the image's own interpreter.
 
-    ``unchecked-hash``, because the archive's file times are all zero.
+    A read-only root keeps no later ones. ``unchecked-hash``, because the archive's file times are all zero.
     """
-    enter = ["chroot", str(root)] if os.geteuid() == 0 else ["unshare", "-r", "-R", str(root)]
+    enter = ["chroot"] if os.geteuid() == 0 else ["unshare", "-r", "-R"]
     subprocess.run(
-        [*enter, "/usr/bin/python3", "-I", "-m", "compileall", "-q",
-         "--invalidation-mode", "unchecked-hash", f"/usr/lib/python{PYTHON}", f"/{SITE}"],
+        [*enter, str(root), "/usr/bin/python3", "-I", "-m", "compileall", "-q",
+         "--invalidation-mode", "unchecked-hash", *folders],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip

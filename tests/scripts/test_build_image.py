@@ -129,6 +129,53 @@ def test_two_builds_of_one_tree_are_one_archive(
     assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
 
 
+def test_what_changes_often_has_a_layer_of_its_own(
+    oci: ModuleType, tree: Path, tmp_path: Path
+) -> None:
+    """Together the layers are the tree; the lower one stays as it is when the upper one changes."""
+    config, cache = oci.ImageConfig(command=("x",)), tmp_path / "cache"
+
+    def layers(name: str) -> list[tuple[str, set[str]]]:
+        oci.write_archive(
+            tmp_path / name, "localhost/x:1", tree, config,
+            on_top=lambda path: path.parts[0] == "etc", cache=cache,
+        )  # fmt: skip
+        with tarfile.open(tmp_path / name) as archive:
+            files = {m.name: archive.extractfile(m).read() for m in archive.getmembers()}  # type: ignore[union-attr]  # only files
+        entry = json.loads(files["index.json"])["manifests"][0]
+        manifest = json.loads(files["blobs/" + entry["digest"].replace(":", "/")])
+        settings = json.loads(files["blobs/" + manifest["config"]["digest"].replace(":", "/")])
+        found = []
+        for layer, plain in zip(manifest["layers"], settings["rootfs"]["diff_ids"], strict=True):
+            content = gzip.decompress(files["blobs/" + layer["digest"].replace(":", "/")])
+            assert plain == "sha256:" + hashlib.sha256(content).hexdigest()
+            with tarfile.open(fileobj=io.BytesIO(content)) as entries:
+                found.append((layer["digest"], set(entries.getnames())))
+        return found
+
+    first = layers("a.tar")
+    (tree / "etc/secretive").write_bytes(b"other words")
+    second = layers("b.tar")
+
+    assert [names for _, names in first] == [
+        {"bin", "bin/again", "bin/link", "bin/tool", "tmp"}, {"etc", "etc/secretive"},
+    ]  # fmt: skip
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_the_project_alone_is_the_upper_layer(building: ModuleType) -> None:
+    """Its packages and what describes them; dependencies and Debian's files are below."""
+    site = Path("usr/local/lib/python3.11/dist-packages")
+
+    assert building._is_ours(site / "sglr_dataplane" / "app.py")
+    assert building._is_ours(site / "sglang_k8s_router-0.1.0.dist-info")
+    assert not building._is_ours(site)
+    assert not building._is_ours(site / "kopf")
+    assert not building._is_ours(Path("usr/bin/python3"))
+
+
 def dockerfile() -> str:
     """Return the Dockerfile with its continued lines joined."""
     return (ROOT / "deploy/docker/Dockerfile").read_text().replace("\\\n", "")
@@ -169,3 +216,77 @@ def test_the_docker_context_holds_what_the_build_reads() -> None:
         "LICENSE", "README.md", "dataplane", "operator", "proto", "pyproject.toml",
         "requirements.lock", "scripts",
     }  # fmt: skip
+
+
+@pytest.fixture
+def base(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the builder of the root file system."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return script("build_image_root")
+
+
+def a_distribution(site: Path, name: str, requires: str = "") -> None:
+    """Install a distribution of one module into *site*."""
+    module = site / f"{name}.py"
+    module.parent.mkdir(parents=True, exist_ok=True)
+    module.write_text("")
+    about = site / f"{name}-1.dist-info"
+    about.mkdir()
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n{needs}")
+    files = [f"{name}.py", f"{about.name}/METADATA", f"{about.name}/RECORD"]
+    (about / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+
+
+def test_what_only_builds_need_is_set_aside(base: ModuleType, tmp_path: Path) -> None:
+    """What the commands require stays, with what that requires; the rest can still build."""
+    site, aside = tmp_path / "site", tmp_path / "aside"
+    a_distribution(site, "kopf", requires="aiohttp")
+    a_distribution(site, "aiohttp")
+    a_distribution(site, "hatchling")
+
+    base._set_aside(site, aside)
+
+    assert sorted(p.name for p in site.glob("*.py")) == ["aiohttp.py", "kopf.py"]
+    assert sorted(p.name for p in aside.iterdir()) == ["hatchling-1.dist-info", "hatchling.py"]
+    assert not (site / "hatchling-1.dist-info").exists()
+
+
+def test_a_kept_base_is_the_same_tree(base: ModuleType, tree: Path, tmp_path: Path) -> None:
+    """Modes, links and content come back as they were, and the build backend beside them."""
+    (tmp_path / "backend").mkdir()
+    (tmp_path / "backend/hatchling.py").write_text("x")
+    kept, again = tmp_path / "cache/image-1", tmp_path / "again"
+    again.mkdir()
+
+    base._keep(tree, tmp_path / "backend", kept)
+    base._run(
+        "tar", "--extract", "--same-permissions", "-f", str(kept / "base.tar"), "-C", str(again)
+    )
+
+    def described(root: Path) -> dict[str, tuple[int, str]]:
+        return {
+            str(p.relative_to(root)): (
+                p.lstat().st_mode, str(p.readlink()) if p.is_symlink() else "",
+            )
+            for p in root.rglob("*")
+        }  # fmt: skip
+
+    assert described(again) == described(tree)
+    assert (again / "bin/tool").read_bytes() == b"#!x"
+    assert (kept / "backend/hatchling.py").read_text() == "x"
+    assert [p.name for p in kept.parent.iterdir()] == ["image-1"]
+
+
+def test_another_lock_is_another_base(
+    base: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept is taken only for the same lock, requirements and build."""
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    same = base._key()
+    monkeypatch.setattr(base, "ROOT", tmp_path)
+
+    assert base._key() == same
+    (tmp_path / "requirements.lock").write_text("other==1")
+    assert base._key() != same
