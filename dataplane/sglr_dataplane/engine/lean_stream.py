@@ -121,6 +121,11 @@ class LeanStream:
             self._unread = data
             return None, self.drain()
         run, size = found
+        if size < len(data):  # a run ends where its counter grows wider
+            more = self._runs.read(data[size:], choice.received + len(run.token_ids))
+            if more is not None:
+                run = Run(run.token_ids + more[0].token_ids, more[0].usage)
+                size += more[1]
         choice.advance(len(run.token_ids), run.usage)
         self._waits_since = self._loop.time()
         self._unread = data[size:]

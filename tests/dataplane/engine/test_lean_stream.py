@@ -106,6 +106,38 @@ async def test_a_batch_is_what_one_read_brought() -> None:
     assert batches.rings <= 5
 
 
+async def test_a_flood_is_read_as_runs_behind_its_first_chunk() -> None:
+    """The first chunk by iteration, the finish by itself, and all between as runs, in order."""
+    job = a_job()
+
+    async def flood(connection: PeerConnection) -> None:
+        await connection.request()
+        tokens = b"".join(a_token(job, number) for number in range(1, 401))
+        connection.send(head() + tokens + a_finish(job, 400) + trailers())
+
+    ids: list[int] = []
+    singly: list[Chunk] = []
+    over = asyncio.Event()
+    async with a_worker(flood) as (_, engine), aclosing(engine.generate(job)) as stream:
+        first = await anext(stream)
+
+        def pull() -> None:
+            run, chunks = stream.pull()
+            ids.extend(() if run is None else run.token_ids)
+            singly.extend(chunks or ())
+            if stream.is_over:
+                over.set()
+
+        stream.follow(pull)
+        pull()
+        async with asyncio.timeout(10):
+            await over.wait()
+
+    assert (first.token_ids, ids) == ((1,), list(range(2, 401)))
+    assert [(chunk.token_ids, chunk.finish) for chunk in singly] == [((), Finish("stop"))]
+    assert stream.failure is None
+
+
 async def test_a47_a_consumer_that_does_not_drain_stops_the_worker() -> None:
     """A47: the worker gets no further than the stream's window, and goes on after a drain."""
     job = a_job()
