@@ -57,21 +57,17 @@ def a_backend(
 ) -> SGLangBackend:
     """Return a backend; *sections* are more fields of its spec. Its workers are not looked at."""
     static = StaticWorkers(endpoints=(StaticEndpoint(host="10.0.0.1"),))
-    return SGLangBackend(
-        metadata=Metadata(name=name),
-        spec=Spec(
-            # In turn: which worker gets the next job is then plain to see in a test.
-            **{
-                "model": model
-                if isinstance(model, Model)
-                else Model(name=model, aliases=aliases, adapters=adapters),
-                "routing": Routing(policy=PolicyName.ROUND_ROBIN),
-                "tokenizer": Tokenizer(path="/models/m"),
-                "workers": Workers(static=static),
-                **sections,
-            },
-        ),
+    named = (
+        Model(name=model, aliases=aliases, adapters=adapters) if isinstance(model, str) else model
     )
+    defaults: dict[str, Any] = {
+        # In turn: which worker gets the next job is then plain to see in a test.
+        "routing": Routing(policy=PolicyName.ROUND_ROBIN),
+        "tokenizer": Tokenizer(path="/models/m"),
+        "workers": Workers(static=static),
+    }
+    spec = Spec(model=named, **{**defaults, **sections})
+    return SGLangBackend(metadata=Metadata(name=name), spec=spec)
 
 
 def a_snapshot(
