@@ -42,7 +42,7 @@ _HONOURED = {
     "repetition_penalty": "0.01 to 2.",
     "max_completion_tokens": "At least 1; unset: up to the context's end.",
     "max_tokens": "The deprecated name of max_completion_tokens, which wins.",
-    "min_tokens": "0 to the maximum.",
+    "min_tokens": "0 to the maximum; until then no stop string counts.",
     "n": "1 to 128.",
     "stop": "A string or up to 32, none empty.",
     "stop_token_ids": "Ids of the model's vocabulary.",

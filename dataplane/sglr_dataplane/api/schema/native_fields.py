@@ -107,7 +107,7 @@ NATIVE_SAMPLING_FIELDS: Mapping[str, Field] = MappingProxyType(
     }
     | {
         "max_new_tokens": Field("honoured", "At least 0; unset: 128."),
-        "min_new_tokens": Field("honoured", "0 to the maximum."),
+        "min_new_tokens": Field("honoured", "0 to the maximum; until then no stop string counts."),
         "json_schema": Field("honoured", "A grammar; only one may be given."),
         "regex": Field("honoured", "A grammar."),
         "ebnf": Field("honoured", "A grammar."),
