@@ -110,6 +110,7 @@ class Router:
             config.cache_dir, max_prompt_chars=config.limits.max_prompt_chars
         )
         self.recipes.follow(Signpost(self.registry))
+        self.recipes.listen(self.registry.facts)
         self.manifest = ManifestFile(config.manifest)
         self.intake = self._intake(operator) if operator is not None else None
         self.drain = Drain(config.drain)

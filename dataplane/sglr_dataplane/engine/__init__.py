@@ -37,11 +37,9 @@ class EngineFacts:
     reasoning_parser: str | None = None
     """The parser by which the worker lets a grammar wait for a thought's end; ``""`` when it has
     none, None when it does not say."""
-    grammar_backend: str = ""
-    """What compiles grammars; ``""`` when it does not say."""
-    reasoning_parser: str | None = None
-    """The parser by which the worker lets a grammar wait for a thought's end; ``""`` when it has
-    none, None when it does not say."""
+    tool_call_parser: str | None = None
+    """The parser by which its own server reads calls; ``""`` when it reads none, None when it does
+    not say."""
     grammar_backend: str = ""
     """What compiles grammars; ``""`` when it does not say."""
     adapters: tuple[tuple[str, str], ...] = ()

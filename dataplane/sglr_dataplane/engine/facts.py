@@ -37,6 +37,7 @@ def engine_facts(
         default_sampling_params=model.default_sampling_params_json,
         is_generation=model.is_generation,
         reasoning_parser=_text(arguments, "reasoning_parser"),
+        tool_call_parser=_text(arguments, "tool_call_parser"),
         grammar_backend=_text(arguments, "grammar_backend") or "",
         adapters=_adapters(adapters),
     )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.families.deepseek import BAR
-from sglr_dataplane.output.formats import reasoning_format, tool_format
+from sglr_dataplane.output.formats import (
+    has_reasoning_format,
+    has_tool_format,
+    reasoning_format,
+    tool_format,
+)
 
 AUTO: Final = "auto"
 NONE: Final = "none"
@@ -23,6 +28,24 @@ class Chosen:
     reasoning: ReasoningFormat | None
     reason: str
     """One clause for the log."""
+    asks_tool: bool = False
+    """Whether nothing told the format of calls, so that the workers' word counts."""
+    asks_reasoning: bool = False
+    """Whether nothing told the format of thoughts."""
+
+    def told(self, tool_call_parser: str | None, reasoning_parser: str | None) -> Chosen:
+        """Return what is chosen when the workers name these parsers, or none.
+
+        A name that is not known here says nothing.
+        """
+        tool, reasoning, reasons = self.tool, self.reasoning, [self.reason]
+        if self.asks_tool and tool_call_parser and has_tool_format(tool_call_parser):
+            tool = tool_format(tool_call_parser)
+            reasons.append(f"the workers' tool_call_parser is {tool_call_parser}")
+        if self.asks_reasoning and reasoning_parser and has_reasoning_format(reasoning_parser):
+            reasoning = reasoning_format(reasoning_parser)
+            reasons.append(f"the workers' reasoning_parser is {reasoning_parser}")
+        return replace(self, tool=tool, reasoning=reasoning, reason="; ".join(reasons))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +219,13 @@ def choose(
         reasons.append(f"spec.parsers.reasoning is {wanted_reasoning}")
     if AUTO not in (wanted_tool, wanted_reasoning):
         del reasons[0]
-    return Chosen(tool, reasoning, "; ".join(reasons))
+    return Chosen(
+        tool,
+        reasoning,
+        "; ".join(reasons),
+        asks_tool=wanted_tool == AUTO and tool is None,
+        asks_reasoning=wanted_reasoning == AUTO and reasoning is None,
+    )
 
 
 def _first(

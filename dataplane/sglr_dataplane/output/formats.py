@@ -144,6 +144,11 @@ def answer_formats(name: str) -> tuple[ToolFormat, ReasoningFormat | None]:
     return tools, reasoning if tools.channels is not None else None
 
 
+def has_reasoning_format(name: str) -> bool:
+    """Return whether some reasoning format is called *name*."""
+    return _key(name) in _REASONING
+
+
 def has_tool_format(name: str) -> bool:
     """Return whether some tool format is called *name*."""
     return _key(name) in _TOOLS

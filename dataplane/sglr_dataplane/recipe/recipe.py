@@ -10,6 +10,7 @@ from typing import Final
 
 from sglr_dataplane.engine.wire import pack_ids
 from sglr_dataplane.output.calls import UnknownTools
+from sglr_dataplane.output.detect import Chosen
 from sglr_dataplane.output.families.declare import ReasoningFormat, ToolFormat
 from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.thinking import reasoning_start
@@ -53,10 +54,8 @@ class Recipe:
     tokenizer: Tokenizer
     typed_controls_are_text: bool
     """Whether control tokens that a request spells are encoded as the letters they are."""
-    tool_format: ToolFormat | None
-    reasoning_format: ReasoningFormat | None
-    formats_reason: str
-    """Why these formats were chosen, in one clause."""
+    formats: Chosen
+    """How it writes calls and thoughts."""
     unknown_tools: UnknownTools
     """What becomes of calls to tools that a request did not offer."""
     strips_thoughts: bool
@@ -74,6 +73,27 @@ class Recipe:
     def model(self) -> str:
         """The name the backend gives its model."""
         return self.template.model
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How it writes calls; None when they are not read."""
+        return self.formats.tool
+
+    @property
+    def reasoning_format(self) -> ReasoningFormat | None:
+        """How it writes thoughts; None when they are not read."""
+        return self.formats.reasoning
+
+    @property
+    def formats_reason(self) -> str:
+        """Why these formats were chosen, in one clause."""
+        return self.formats.reason
+
+    def told(self, tool_call_parser: str | None, reasoning_parser: str | None) -> Recipe:
+        """Return the recipe when its workers name these parsers, or none."""
+        if not (self.formats.asks_tool or self.formats.asks_reasoning):
+            return self
+        return replace(self, formats=self.formats.told(tool_call_parser, reasoning_parser))
 
     @property
     def vocabulary(self) -> Vocabulary:

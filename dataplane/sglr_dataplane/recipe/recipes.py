@@ -24,6 +24,7 @@ from sglr_proto.backend import Protocol, SGLangBackend
 from sglr_proto.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from sglr_dataplane.engine import EngineFacts
     from sglr_dataplane.fleet.routes import Target
     from sglr_dataplane.fleet.signpost import Signpost
     from sglr_dataplane.fleet.worker import Worker
@@ -59,6 +60,7 @@ class Recipes:
         self._cache_dir = Path(cache_dir) if cache_dir is not None else None
         self._max_prompt_chars = max_prompt_chars
         self._wanted: dict[str, SGLangBackend] = {}
+        self._facts: Callable[[str], EngineFacts | None] = _nothing
         self._signpost: Signpost | None = None
         self._loaded: dict[str, tuple[SGLangBackend, Recipe]] = {}
         self._problems: dict[str, str] = {}
@@ -112,6 +114,10 @@ class Recipes:
         # What is not wanted here, as of HTTP workers, needs no recipe.
         signpost.is_prepared = lambda key: key in self._loaded or key not in self._wanted
 
+    def listen(self, facts: Callable[[str], EngineFacts | None]) -> None:
+        """Have *facts* tell from now on what the workers of a backend say of themselves."""
+        self._facts = facts
+
     def find(self, model: str | None, caller: Caller = NOBODY) -> Recipe:
         """Return the recipe for *caller*'s request for *model*; None: the only model there is.
 
@@ -154,13 +160,18 @@ class Recipes:
                 else f"The tokenizer of model {name!r} cannot be loaded; the router's log and "
                 "/readyz have the reason."
             )
-        recipe = self._loaded[key][1]
+        recipe = self._told(key, self._loaded[key][1])
         return replace(recipe, adapter=target.adapter) if target.adapter else recipe
 
     def get(self, backend_key: str) -> Recipe | None:
         """Return the recipe of *backend_key*; None while there is none."""
         loaded = self._loaded.get(backend_key)
-        return loaded[1] if loaded is not None else None
+        return self._told(backend_key, loaded[1]) if loaded is not None else None
+
+    def _told(self, key: str, recipe: Recipe) -> Recipe:
+        """Return *recipe* as the workers' parsers complete it."""
+        facts = self._facts(key)
+        return recipe.told(facts.tool_call_parser, facts.reasoning_parser) if facts else recipe
 
     def problem(self, backend_key: str) -> str | None:
         """Return why *backend_key* has not the recipe it needs; None when it has."""
@@ -289,6 +300,10 @@ class Recipes:
             source = named_source(self._wanted[key])
             logger.warning(message, extra={"backend": key, "source": source, "reason": problem})
             self._problems[key] = problem
+
+
+def _nothing(_backend_key: str) -> None:
+    """No worker has said anything."""
 
 
 def _report(recipe: Recipe) -> None:

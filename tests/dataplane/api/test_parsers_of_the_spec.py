@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sglr_dataplane.sim.script import Play
+from sglr_dataplane.sim.script import Play, Rule, Script
 from support.router import RunningRouter, a_worker, eventually, manifest, running_router
+from support.sim import sim_worker
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 THOUGHT = "<think>\nhm\n</think>\n\n"
@@ -85,6 +86,59 @@ async def test_the_choice_and_its_reason_are_told(
     (loaded,) = [record for record in caplog.records if record.message == "recipe loaded"]
     assert vars(loaded)["tool_format"] == "glm47"
     assert vars(loaded)["formats_reason"] == card["parsers_reason"]
+
+
+PLAIN = "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}"
+"""A chat template without a marker of any format."""
+
+
+@pytest.mark.parametrize(
+    ("parsers", "said_by_workers", "meant", "calls"),
+    [
+        ({}, ("glm47", "qwen3"), ("glm47", "qwen3"), ["f"]),
+        ({}, (None, None), (None, None), []),
+        ({}, ("not known here", None), (None, None), []),
+        ({"toolCall": "none"}, ("glm47", None), (None, None), []),
+        ({"toolCall": "qwen"}, ("glm47", "qwen3"), ("qwen", "qwen3"), []),
+    ],
+)
+async def test_the_workers_word_counts_where_the_template_says_nothing(
+    tmp_path: Path,
+    parsers: dict[str, str],
+    said_by_workers: tuple[str | None, str | None],
+    meant: tuple[str | None, str | None],
+    calls: list[str],
+) -> None:
+    """After the spec's and the template's, and /v1/models says so."""
+    tool, reasoning = said_by_workers
+    script = Script(
+        rules=(Rule(play=Play(text="<tool_call>f</tool_call>")),),
+        server_args={"tool_call_parser": tool, "reasoning_parser": reasoning},
+    )
+    async with sim_worker(script, model_name="m") as worker:
+        backend = yaml.safe_load(with_parsers(worker.address, **parsers))
+        backend["spec"]["tokenizer"]["chatTemplate"] = {"inline": PLAIN}
+        async with running_router(tmp_path, yaml.safe_dump(backend)) as router:
+            answer = await said(router)
+            card = (await router.http.get("/v1/models/m")).json()
+
+    assert answer["calls"] == calls
+    assert (card["tool_call_parser"], card["reasoning_parser"]) == meant
+    heard = "the workers' tool_call_parser is glm47" in card["parsers_reason"]
+    assert heard == (meant[0] == "glm47")
+
+
+async def test_the_template_goes_before_the_workers_word(tmp_path: Path) -> None:
+    """A worker that was started for another model does not change how answers are read."""
+    script = Script(rules=(Rule(play=Play(text=KNOWN)),), server_args={"tool_call_parser": "glm47"})
+    async with (
+        sim_worker(script, model_name="m") as worker,
+        running_router(tmp_path, manifest(worker.address)) as router,
+    ):
+        card = (await router.http.get("/v1/models/m")).json()
+
+        assert card["tool_call_parser"] == "qwen"
+        assert (await said(router))["calls"] == ["f"]
 
 
 async def test_an_unknown_parser_is_a_problem_of_its_backend(tmp_path: Path) -> None:

@@ -122,6 +122,27 @@ def test_a_matched_token_zero_is_not_nothing() -> None:
     assert chunk.finish.matched == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"tool_call_parser": "glm47", "reasoning_parser": "glm45"}, ("glm47", "glm45")),
+        ({"tool_call_parser": None, "reasoning_parser": None}, ("", "")),
+        ({}, (None, None)),
+    ],
+)
+def test_facts_tell_the_parsers_of_a_worker(
+    arguments: dict[str, str | None], told: tuple[str | None, str | None]
+) -> None:
+    """None that is named is told apart from a worker that does not say."""
+    named = Struct()
+    named.update(arguments)
+    server = scheduler_pb2.GetServerInfoResponse(server_args=named)
+
+    facts = engine_facts(scheduler_pb2.GetModelInfoResponse(), server)
+
+    assert (facts.tool_call_parser, facts.reasoning_parser) == told
+
+
 def test_facts_leave_out_what_cannot_be_trusted() -> None:
     """Numbers that are null, zero or absent are None, not limits."""
     arguments = Struct()
