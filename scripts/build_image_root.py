@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SUITE: Final = "bookworm"
 PYTHON: Final = "3.11"
 SITE: Final = Path(f"usr/local/lib/python{PYTHON}/dist-packages")
-EXTRAS: Final = ("operator", "dataplane")
+EXTRAS: Final = ("operator", "dataplane", "tracing")
 COMMANDS: Final = {"sglr": "sglr_dataplane.cli", "sglr-operator": "sglr_operator.cli"}
 USER: Final = 65532
 """Outside the ids that distributions and people use."""

@@ -55,6 +55,15 @@ def test_every_alert_and_panel_asks_for_a_metric_that_exists() -> None:
     assert len(used) > 12
 
 
+def test_scaling_by_keda_asks_for_metrics_that_exist() -> None:
+    """The example's queries are about series that routers serve."""
+    documents = list(yaml.safe_load_all((ROOT / "examples" / "keda.yaml").read_text()))
+    queries = [t["metadata"]["query"] for d in documents for t in d["spec"]["triggers"]]
+
+    assert len(queries) == 3
+    assert used_metrics(" ".join(queries)) <= known_metrics()
+
+
 def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
     """A person at three in the morning needs both, for this release's namespace alone."""
     rules = one(render(EVERYTHING), "PrometheusRule", "sglr")["spec"]["groups"][0]["rules"]

@@ -119,6 +119,21 @@ def test_the_routers_are_probed_where_they_answer() -> None:
     assert first["ports"] == [{"name": "http", "containerPort": 8080}]
 
 
+def test_a_router_is_told_its_zone_by_its_pod_or_by_the_user() -> None:
+    """From the label that newer clusters give pods, and once: two entries of a name are refused."""
+
+    def zone(values: dict[str, Any]) -> Any:
+        (entry,) = (
+            e for e in container(render(values), "sglr-router")["env"] if e["name"] == "SGLR_ZONE"
+        )
+        return entry
+
+    by_pod = {"fieldRef": {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}
+    by_user = {"name": "SGLR_ZONE", "value": "a"}
+    assert zone({}) == {"name": "SGLR_ZONE", "valueFrom": by_pod}
+    assert zone({"router": {"extraEnv": [by_user]}}) == by_user
+
+
 def test_traces_go_where_the_value_says() -> None:
     """By default nowhere."""
     assert router_arguments(render(MATRIX["traces"])).otlp_endpoint == "http://collector:4318"
