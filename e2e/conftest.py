@@ -6,10 +6,17 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from load import Load
+from load import Load, flowing
 from steps import SMALL, Namespace, Release, eventually, values
 
 SYSTEM = "sglr-system"
+ORDER = ("test_readme", "test_lifecycle", "test_workers", "test_upgrade", "test_end")
+"""A release's life: the first installs it, the last removes it and has the cluster to itself."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the scenarios into the order of a release's life."""
+    items.sort(key=lambda item: ORDER.index(item.path.stem))
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +33,7 @@ def release() -> Release:
     release = Release("sglr", Namespace(SYSTEM))
     release.upgrade(
         # A pause per token, so that streams are under way when something happens.
-        *values(demo__enabled="true", router__replicas=2, **SMALL),
+        *values(demo__enabled="true", router__replicas=2, watch__references="true", **SMALL),
         *("--set-json", 'demo.extraArgs=["--token-delay=20ms"]'),
     )
     for deployment in (release.operator, release.router, release.demo):
@@ -51,9 +58,5 @@ def settled(release: Release) -> Release:
 @pytest.fixture
 def load(settled: Release) -> Iterator[Load]:
     """Return a running load of streams, already flowing; every one must come whole."""
-    load = Load(settled.url(), "demo")
-    with load:
-        load.keep_going()
+    with flowing(settled) as load:
         yield load
-        load.keep_going()
-    assert load.tally.failures == []

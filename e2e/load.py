@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
 import httpx2
 import openai
+from steps import Release
 
 QUESTION: Final = "Tell me what I said, number {}."
 _END: Final = "What else?"
@@ -22,6 +25,17 @@ class Tally:
 
     whole: int = 0
     failures: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def flowing(release: Release) -> Iterator[Load]:
+    """Keep streams of the demo's model flowing; every one must come whole, to the end."""
+    load = Load(release.url(), "demo")
+    with load:
+        load.keep_going()
+        yield load
+        load.keep_going()
+    assert load.tally.failures == []
 
 
 class Load:

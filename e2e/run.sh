@@ -15,49 +15,109 @@ if [ "${1:-}" = --kind ]; then
   shift
 fi
 cache=${SGLR_KUBE_CACHE:-$HOME/.cache/sglr-kube}
+mkdir -p "$cache"
+# Pods and Services have the same addresses in every cluster: one at a time.
+exec 9>"$cache/.lock-e2e"
+flock --wait 1800 9 || { echo "another end-to-end run goes on" >&2; exit 1; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/sglr-e2e-XXXXXX")
-image=${SGLR_E2E_IMAGE:-$work/sglr.tar}
+echo $$ >"$work/owner"
+# What kind takes, in the README as well, where no name is given.
+export KIND_CLUSTER_NAME=sglr-e2e
+child=""
+began=$SECONDS
 
+# What runs has a process group of its own, and ends with this script: bash would leave it behind.
+set -m
 phase() {
-  local begin=$SECONDS name=$1
+  local begin=$SECONDS name=$1 code=0
   shift
   echo "== $name"
-  "$@"
+  "$@" 9>&- </dev/null &
+  child=$!
+  wait "$child" || code=$?
+  child=""
   echo "== $name took $((SECONDS - begin)) s"
+  return "$code"
+}
+
+finish() {
+  local code=$?
+  trap - EXIT
+  trap "" INT TERM HUP
+  if [ -n "$child" ]; then
+    kill -TERM -- "-$child" 2>/dev/null || true
+    wait "$child" || true
+  fi
+  echo "== ending"
+  remove_cluster "$work" || code=1
+  rm -rf "$work"
+  echo "== all took $((SECONDS - began)) s, ending with status $code"
+  exit "$code"
+}
+trap finish EXIT
+trap "exit 130" INT
+trap "exit 143" TERM HUP
+
+remove_cluster() {
+  case "$provider" in
+    node) if [ -d "$1/cluster" ]; then .venv/bin/python scripts/kube/node.py down "$1/cluster"; fi ;;
+    kind) if [ -e "$1/kubeconfig" ]; then kind delete cluster --name "$KIND_CLUSTER_NAME"; fi ;;
+  esac
+}
+
+# A run that was killed could not end what it had started.
+remove_leftovers() {
+  local folder owner
+  for folder in "${TMPDIR:-/tmp}"/sglr-e2e-*; do
+    owner=$(cat "$folder/owner" 2>/dev/null || true)
+    if [ -n "$owner" ] && ! kill -0 "$owner" 2>/dev/null; then
+      remove_cluster "$folder"
+      rm -rf "$folder"
+    fi
+  done
+}
+
+# The README's own commands, in a folder that looks like the checkout and is thrown away.
+readme() {
+  local root=$PWD
+  mkdir -p "$work/checkout"
+  ln -sfn "$root"/* "$root/.venv" "$work/checkout"
+  (cd "$work/checkout" && "$root/.venv/bin/python" "$root/e2e/readme.py" "$@")
 }
 
 build_image() {
-  [ -e "$image" ] || .venv/bin/python scripts/build_image.py --output "$image"
+  if [ -n "${SGLR_E2E_IMAGE:-}" ]; then
+    mkdir -p "$work/checkout"
+    ln -s "$(realpath "$SGLR_E2E_IMAGE")" "$work/checkout/sglr.tar"
+  else
+    SGLR_IMAGE_CACHE="$cache" readme .venv/bin/python
+  fi
 }
 
 case "$provider" in
   node)
-    finish() {
-      .venv/bin/python scripts/kube/node.py down "$work/cluster" || true
-      rm -rf "$work"
-    }
-    trap finish EXIT
+    phase "leftovers" remove_leftovers
     phase "cluster's programs" scripts/kube/build.sh --node "$cache"
     phase "kubectl and helm" scripts/kube/clients.sh "$cache/clients"
     export PATH="$cache/clients:$PATH"
     phase "image" build_image
     phase "cluster" .venv/bin/python scripts/kube/node.py up "$work/cluster"
     export KUBECONFIG="$work/cluster/kubeconfig"
-    phase "image to the node" .venv/bin/python scripts/kube/node.py load "$work/cluster" "$image"
+    export SGLR_E2E_INSIDE="$PWD/.venv/bin/python $PWD/scripts/kube/node.py enter $work/cluster"
+    export SGLR_E2E_NODE=$SGLR_E2E_INSIDE
+    readme_inside() {
+      (cd "$work/checkout" && $SGLR_E2E_INSIDE "$OLDPWD/.venv/bin/python" "$OLDPWD/e2e/readme.py" "$@")
+    }
+    phase "image to the node" readme_inside ctr
     # Helm 4 applies on the server's side, and this API server refuses CRDs with newer fields so.
     export SGLR_E2E_HELM_FLAGS="--server-side=false"
     ;;
   kind)
-    name=sglr-e2e
-    finish() {
-      kind delete cluster --name "$name"
-      rm -rf "$work"
-    }
     export KUBECONFIG="$work/kubeconfig"
     phase "image" build_image
-    trap finish EXIT
-    phase "cluster" kind create cluster --name "$name" --wait 120s
-    phase "image to the node" kind load image-archive "$image" --name "$name"
+    phase "cluster" kind create cluster --name "$KIND_CLUSTER_NAME" --wait 120s
+    export SGLR_E2E_NODE="docker exec $KIND_CLUSTER_NAME-control-plane"
+    phase "image to the node" readme kind
     ;;
 esac
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import openai
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 CHART: Final = ROOT / "deploy" / "helm" / "sglr"
 SMALL: Final = {"router__service__type": "NodePort", "router__resources__requests__cpu": "50m"}
@@ -37,7 +39,7 @@ def run(*command: str, given: str | None = None, seconds: float = 180) -> str:
 
 
 def eventually(claim: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait until *claim* is true; an AssertionError in it counts as not yet.
+    """Wait until *claim* is true; a failed assertion or answer in it counts as not yet.
 
     Raises:
         StepFailedError: It is not, after *seconds*.
@@ -48,7 +50,7 @@ def eventually(claim: Callable[[], object], seconds: float, what: str) -> None:
         try:
             if claim():
                 return
-        except AssertionError as error:
+        except (AssertionError, openai.APIStatusError) as error:
             problem = str(error)
         if time.monotonic() > deadline:
             raise StepFailedError(f"not within {seconds} s: {what}\n{problem}")
@@ -80,6 +82,15 @@ class Namespace:
         """Apply *objects*."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         self.kubectl("apply", "-f", "-", given=text)
+
+    def replace(self, thing: Mapping[str, Any]) -> None:
+        """Put *thing* in the place of the object of its name, fields that it lacks included."""
+        self.kubectl("replace", "-f", "-", given=json.dumps(thing))
+
+    def restarts(self, pod: str) -> int:
+        """Return how often the first container of a pod was started again."""
+        found: int = self.get("pod", pod)["status"]["containerStatuses"][0]["restartCount"]
+        return found
 
     def condition(self, backend: str, kind: str) -> tuple[str, str, str]:
         """Return status, reason and message of a backend's condition."""
@@ -154,6 +165,24 @@ class Release:
         """Uninstall, and wait until helm is done."""
         run("helm", "uninstall", self.name, "--namespace", self.namespace.name)
 
+    def patch_backend(self, spec: Mapping[str, Any]) -> None:
+        """Change the spec of the demo's backend; None takes a field away."""
+        text = json.dumps({"spec": spec})
+        self.namespace.kubectl("patch", "sglb", self.demo, "--type=merge", "-p", text)
+
+    def metric(self, name: str) -> float:
+        """Return the sum of a metric over routers and labels."""
+        ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8080/metrics').read().decode())"
+        total = 0.0
+        for pod in self.namespace.pods("router"):
+            text = self.namespace.kubectl("exec", pod, "--", "python3", "-c", ask)
+            total += sum(
+                float(line.rsplit(" ", 1)[1])
+                for line in text.splitlines()
+                if line.startswith((f"{name} ", f"{name}{{"))
+            )
+        return total
+
     def url(self) -> str:
         """Return the router Service's address as this machine reaches it: node and node port."""
         service = self.namespace.get("service", self.router)
@@ -164,6 +193,15 @@ class Release:
             if each["type"] == "InternalIP"
         ]
         return f"http://{address}:{service['spec']['ports'][0]['nodePort']}"
+
+
+def ask(url: str, model: str, question: str, *, key: str = "none", seconds: float = 30) -> str:
+    """Return a whole answer."""
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=seconds) as client:
+        answer = client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": question}]
+        )
+    return answer.choices[0].message.content or ""
 
 
 def values(**given: object) -> Sequence[str]:

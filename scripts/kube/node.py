@@ -2,6 +2,7 @@
 
     scripts/kube/node.py up DIR              start; DIR/kubeconfig is the administrator's
     scripts/kube/node.py load DIR FILE.tar   give the node an image
+    scripts/kube/node.py enter DIR COMMAND   run a command as if on the node
     scripts/kube/node.py down DIR            stop everything that `up` started
 
 Root is needed. Everything runs in a network namespace of its own, joined to this machine by a
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -96,6 +97,14 @@ class NodeCluster(Cluster):
     def load(self, archive: Path) -> None:
         """Give the node the image in *archive*."""
         self._ctr("images", "import", str(archive))
+
+    def enter(self, command: list[str]) -> NoReturn:
+        """Become *command*, in the node's network and with the programs that a node has."""
+        environment = os.environ | {
+            "PATH": f"{os.environ['PATH']}:{self.binaries}",
+            "CONTAINERD_ADDRESS": f"{self.run}/containerd.sock",
+        }
+        os.execvpe(self.prefix[0], [*self.prefix, *command], environment)  # noqa: S606  # as typed
 
     # The control plane, with what a node needs of it.
 
@@ -309,16 +318,18 @@ def _run(*command: str) -> None:
 def main() -> None:
     """Run one command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("command", choices=["up", "load", "down"])
+    parser.add_argument("command", choices=["up", "load", "enter", "down"])
     parser.add_argument("directory", type=Path)
-    parser.add_argument("archives", type=Path, nargs="*")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
     default = Path(os.environ.get("SGLR_KUBE_CACHE") or "~/.cache/sglr-kube").expanduser() / "bin"
     parser.add_argument("--binaries", type=Path, default=default)
     arguments = parser.parse_args()
     cluster = NodeCluster(arguments.directory, arguments.binaries)
     if arguments.command == "load":
-        for archive in arguments.archives:
-            cluster.load(archive)
+        for archive in arguments.arguments:
+            cluster.load(Path(archive))
+    elif arguments.command == "enter":
+        cluster.enter(arguments.arguments)
     else:
         {"up": cluster.up, "down": cluster.down}[arguments.command]()
 

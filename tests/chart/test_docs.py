@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from sglr_proto.backend import read_manifests
-from support.charts import CHART, EVERYTHING, ROOT, chart, one, render
+from support.charts import CHART, EVERYTHING, ROOT, chart, kinds, one, render
 
 DOCS = [
     ROOT / "docs" / f"{name}.md"
@@ -68,6 +68,17 @@ def test_fields_that_replace_another_router_s_settings_exist() -> None:
         for key in path.split("."):
             assert key in found.get("properties", {}), path
             found = found["properties"][key]
+
+
+def test_the_quick_start_names_what_the_chart_makes() -> None:
+    """README's commands for Kubernetes, which the end-to-end suite runs, are about real objects."""
+    readme = (ROOT / "README.md").read_text().split("## On Kubernetes", 1)[1].split("\n## ")[0]
+    named = set(re.findall(r"\b(deployment|sglb|service)/([a-z-]+)", readme))
+    made = kinds(render({"demo": {"enabled": True}}))
+
+    assert {kind for kind, _ in named} == {"deployment", "sglb", "service"}
+    whole = {"deployment": "Deployment", "sglb": "SGLangBackend", "service": "Service"}
+    assert [n for n in sorted(named) if (whole[n[0]], n[1]) not in made] == []
 
 
 def test_every_reason_of_a_condition_that_is_not_true_is_explained() -> None:
