@@ -16,6 +16,7 @@ import msgspec
 from sglr_dataplane.errors import ContextLengthExceededError, InvalidRequestError
 from sglr_dataplane.prompt.encoder import Encoder, FastEncoder, ReferenceEncoder
 from sglr_dataplane.prompt.literals import LiteralSearch
+from sglr_dataplane.prompt.memory import give_back
 from sglr_dataplane.prompt.verdict import verdict_on
 from sglr_dataplane.vocab import TokenizerLoadError, Vocabulary
 from sglr_dataplane.vocab.document import FILE, digest_of
@@ -80,6 +81,8 @@ class Tokenizer:
             choosing = beside.submit(_chosen, source, digest_of(source), verdicts)
             vocabulary = vocabulary_of(source, verdicts)
             encoder, reason = choosing.result()
+        del source
+        give_back()
         return cls(
             vocabulary=vocabulary,
             special_tokens=MappingProxyType(_special_tokens(directory)),
