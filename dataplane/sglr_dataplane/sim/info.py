@@ -109,7 +109,7 @@ def _server_args(settings: WorkerSettings) -> dict[str, Any]:
         "tp_size": 1,
         "page_size": settings.page_size,
         "stream_interval": 1,
-        "kv_events_config": None,
+        "kv_events_config": '{"publisher": "zmq"}' if settings.kv_events else None,
         "is_embedding": False,
         "skip_tokenizer_init": False,
     }
