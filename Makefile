@@ -56,6 +56,10 @@ test-kube: $(VENV)/.dev ## the operator on a real API server and etcd (built onc
 chaos: $(VENV)/.dev ## ten minutes of killed, hanging and lying workers under load
 	$(BIN)/python bench/chaos.py $(ARGS)
 
+.PHONY: bench
+bench: $(VENV)/.dev ## this router beside the peer gateway (gcc, libnghttp2-dev; half an hour)
+	$(BIN)/python bench/compare.py $(ARGS)
+
 .PHONY: interop
 interop: $(VENV)/.dev ## answers compared with a real SGLang on this CPU (2.6 GB, about ten minutes)
 	scripts/interop/run.sh $(ARGS)
