@@ -2,10 +2,11 @@
 # The end-to-end suite.
 #
 #   e2e/run.sh [PYTEST ARGUMENTS]         on a throw-away cluster on this machine; root, no Docker
-#   e2e/run.sh --kind [PYTEST ARGUMENTS]  on kind, where Docker, kind, kubectl and helm are
+#   e2e/run.sh --kind [PYTEST ARGUMENTS]  on kind, where Docker, kind, kubectl and helm are; written
+#                                         with the same care, but not run yet: no Docker was at hand
 #
 # SGLR_E2E_IMAGE=FILE.tar takes an image that is built already. Everything that is slow to make
-# is kept in ~/.cache: the cluster's programs, kubectl and helm.
+# is kept in ~/.cache: the cluster's programs, kubectl and helm, and the image but for the project.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,9 +17,6 @@ if [ "${1:-}" = --kind ]; then
 fi
 cache=${SGLR_KUBE_CACHE:-$HOME/.cache/sglr-kube}
 mkdir -p "$cache"
-# Pods and Services have the same addresses in every cluster: one at a time.
-exec 9>"$cache/.lock-e2e"
-flock --wait 1800 9 || { echo "another end-to-end run goes on" >&2; exit 1; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/sglr-e2e-XXXXXX")
 echo $$ >"$work/owner"
 # What kind takes, in the README as well, where no name is given.
@@ -96,6 +94,9 @@ build_image() {
 
 case "$provider" in
   node)
+    # Pods and Services have the same addresses in every cluster: one at a time.
+    exec 9>"$cache/.lock-e2e"
+    flock --wait 1800 9 || { echo "another end-to-end run goes on" >&2; exit 1; }
     phase "leftovers" remove_leftovers
     phase "cluster's programs" scripts/kube/build.sh --node "$cache"
     phase "kubectl and helm" scripts/kube/clients.sh "$cache/clients"

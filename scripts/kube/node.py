@@ -13,13 +13,16 @@ stay as they are, and nothing inside can reach any other network. One such clust
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -84,6 +87,7 @@ class NodeCluster(Cluster):
         if (self.root / "pids" / "containerd").exists():
             self._end_containers()
         super().down()
+        self._end_leftovers()
         self._part_networks()
         self._unmount()
         shutil.rmtree(self.run, ignore_errors=True)
@@ -246,6 +250,28 @@ state = "{self.run}/containerd"
         for name in self._pod_networks():
             _run("ip", "netns", "del", name)
 
+    def _end_leftovers(self) -> None:
+        """Kill what containerd lost sight of: shims that serve its socket, and their containers."""
+        doomed = {
+            int(pid)
+            for top in self._cgroups()
+            for path in top.rglob("cgroup.procs")
+            for pid in path.read_text().split()
+        }
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if "containerd-shim" in words[0] and f"{self.run}/containerd.sock" in words:
+                doomed.add(int(path.parent.name))
+        for pid in doomed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while any(map(_lives, doomed)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
     def _pod_networks(self) -> list[str]:
         """Return the network namespaces that were made for this cluster's pods."""
         found = set()
@@ -304,6 +330,14 @@ state = "{self.run}/containerd"
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         for mount in sorted(filter(lambda each: each.startswith(ours), mounts), reverse=True):
             _run("umount", "--lazy", mount)
+
+
+def _lives(pid: int) -> bool:
+    """Return whether a process has not ended; one that nobody has waited for yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _without(command: list[str], *flags: str) -> list[str]:
