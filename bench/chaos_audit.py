@@ -81,6 +81,26 @@ def read_log(lines: Iterable[str]) -> list[Ended]:
     return found
 
 
+def add_unseen(
+    attempts: dict[str, list[Attempt]], lines: Iterable[str], workers: dict[str, int]
+) -> None:
+    """Add to *attempts* those that came to no proxy: the worker could not even be connected to.
+
+    Args:
+        attempts: What the proxies saw; each job is sent to a worker once.
+        lines: The router's log.
+        workers: The number of each worker by the router's name for it.
+    """
+    for line in lines:
+        if '"message":"attempt failed"' not in line:
+            continue
+        said = json.loads(line)
+        seen, number = attempts.setdefault(said["job"], []), workers[said["worker"]]
+        if all(attempt.worker != number for attempt in seen):
+            seen.append(Attempt(number, datetime.fromisoformat(said["time"]).timestamp()))
+            seen.sort(key=lambda attempt: attempt.at)
+
+
 def judge(
     ended: Iterable[Ended], attempts: dict[str, list[Attempt]], faults: Iterable[Fault]
 ) -> Verdict:

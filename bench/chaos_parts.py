@@ -139,11 +139,24 @@ class Proxy:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, watch: bool = False
     ) -> None:
+        """Pass on what comes; what comes while silent is seen, and passed on later."""
+        kept: asyncio.Queue[bytes] = asyncio.Queue()
+        passing = asyncio.create_task(self._pass_on(kept, writer))
         last = b""
+        try:
+            with contextlib.suppress(OSError):
+                while data := await reader.read(65536):
+                    if watch:
+                        last = self._note(last + data)
+                    kept.put_nowait(data)
+            kept.put_nowait(b"")
+            await passing
+        finally:
+            passing.cancel()
+
+    async def _pass_on(self, kept: asyncio.Queue[bytes], writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                if watch:
-                    last = self._note(last + data)
+            while data := await kept.get():
                 await self._loud.wait()
                 writer.write(data)
                 await writer.drain()

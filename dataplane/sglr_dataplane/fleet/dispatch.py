@@ -162,13 +162,13 @@ class Dispatcher:
             try:
                 return await self._attempt(worker, attempts, slot)
             except RouterError as failure:
-                if not attempts.retries.allow(failure, self._clock()):
-                    raise self._final(attempts, failure) from failure.__cause__
-                last = failure
                 logger.info(
                     "attempt failed",
                     extra={"job": job.id, "worker": worker.id, "error": failure.message},
                 )
+                if not attempts.retries.allow(failure, self._clock()):
+                    raise self._final(attempts, failure) from failure.__cause__
+                last = failure
             wait = pool.settings.retry.backoff(len(attempts.tried), self._chance())
             await self._pause(wait, attempts.ends_at)
         raise self._final(attempts, last)
