@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [DIR]: SGLang's HTTP server, itself and as a worker of the router; the same SGLang behind the router over gRPC;
-# and the comparison of each with the first; then
+# and the comparison of each with the first; then every family's grammar of calls; then
 # what ends or hangs an engine, sent to another one through the router.
 # DIR (.cache/interop) is what setup.sh makes; each server has its log there. Ends what it started.
 set -euo pipefail
@@ -72,6 +72,7 @@ until_ok() {  # URL LOG: of the process that was started last
 }
 
 http=$(free_port) forwarded=$(free_port) grpc=$(free_port) full=$(free_port) compared=$(free_port) shield=$(free_port)
+plain=$(free_port)
 sglang "$http" reference.log --max-running-requests 32
 until_ok "http://127.0.0.1:$http/health" reference.log
 # The same server as a worker of HTTP: what is relayed must be what it says itself.
@@ -87,6 +88,10 @@ router "$compared" "$grpc" router.log 'routing: {policy: RoundRobin}'
 until_ok "http://127.0.0.1:$compared/readyz" worker.log
 PYTHONPATH="$root/scripts" "$root/.venv/bin/python" -m interop.compare \
   --reference "http://127.0.0.1:$http" --router "http://127.0.0.1:$compared" || failed=1
+# A router that hands on the text as it was generated: the grammars are read back by the script.
+router "$plain" "$grpc" plain.log 'parsers: {toolCall: none, reasoning: none}'
+until_ok "http://127.0.0.1:$plain/readyz" plain.log
+PYTHONPATH="$root/scripts" "$root/.venv/bin/python" -m interop.tags --router "http://127.0.0.1:$plain" || failed=1
 end
 
 # A small engine, and a router that is told to send it more than it queues.
