@@ -21,12 +21,15 @@ EXTENSION: Final = "sglr.outlet"
 class Outlet(Protocol):
     """Writes parts of the body of one answer whose headers were sent and whose end was not."""
 
-    is_full: bool
-    """Whether the client does not read: write nothing more before :attr:`on_room`."""
     on_room: Callable[[], None] | None
     """Called when the client has read and the outlet is no longer full."""
     on_gone: Callable[[], None] | None
     """Called when the client leaves before its answer is complete."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client does not read: write nothing more before :attr:`on_room`."""
+        ...
 
     @property
     def is_gone(self) -> bool:

@@ -299,11 +299,10 @@ def _spare_the_interpreter() -> None:
 
     A tenth of a request's cost: the collector's default is to look at the young objects after 700
     allocations, which is in the middle of every few requests; what is garbage in cycles now stays
-    for a few megabytes longer. No log line names a thread, a process or a line of code.
+    for a few megabytes longer. No log line names a thread or a process of Python's.
     """
     gc.set_threshold(20_000, 50, 1000)
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # noqa: SLF001  # the switch that the guide of logging names
 
 
 def default_cache_dir() -> str:

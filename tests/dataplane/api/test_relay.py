@@ -96,6 +96,8 @@ class ScriptedOutlet:
         self.full = full
         """The chance of being full."""
         self.on_room: Callable[[], None] | None = None
+        self.on_gone: Callable[[], None] | None = None
+        self.is_gone = False
         self.written: list[bytes] = []
 
     @property

@@ -20,9 +20,8 @@ TOKENS = st.integers(0, 127) | st.integers(0, 200_000) | st.integers(0, 2**21 - 
 
 def a_message(token: int, count: int, **fields: Any) -> bytes:
     """Return a worker's message with its prefix: one token, the *count*-th."""
-    chunk = pb.GenerateStreamChunk(
-        token_ids=[token], completion_tokens=count, **{"prompt_tokens": 500, **fields}
-    )
+    given: dict[str, Any] = {"prompt_tokens": 500, **fields}
+    chunk = pb.GenerateStreamChunk(token_ids=[token], completion_tokens=count, **given)
     message = pb.GenerateResponse(request_id=NAME, chunk=chunk)
     return frame_message(message.SerializeToString())
 
