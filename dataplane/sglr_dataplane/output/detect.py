@@ -29,9 +29,9 @@ class Chosen:
     reason: str
     """One clause for the log."""
     asks_tool: bool = False
-    """Whether nothing told the format of calls, so that the workers' word counts."""
+    """Whether neither spec nor template told the format of calls: the workers' word counts."""
     asks_reasoning: bool = False
-    """Whether nothing told the format of thoughts."""
+    """Whether neither told the format of thoughts."""
 
     def told(self, tool_call_parser: str | None, reasoning_parser: str | None) -> Chosen:
         """Return what is chosen when the workers name these parsers, or none.
@@ -223,8 +223,8 @@ def choose(
         tool,
         reasoning,
         "; ".join(reasons),
-        asks_tool=wanted_tool == AUTO and tool is None,
-        asks_reasoning=wanted_reasoning == AUTO and reasoning is None,
+        asks_tool=wanted_tool == AUTO and (tool is None or not template_text),
+        asks_reasoning=wanted_reasoning == AUTO and (reasoning is None or not template_text),
     )
 
 

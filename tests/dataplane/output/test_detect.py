@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sglr_dataplane.output.detect import detect
+from sglr_dataplane.output.detect import choose, detect
 
 BAR = "\uff5c"
 
@@ -88,3 +88,31 @@ def test_the_choice_says_why() -> None:
     assert by_template.reason == "the chat template or the tokenizer has <tool_call>, <think>"
     assert by_name.reason.startswith("there is no chat template; the name has ")
     assert nothing.reason == "the chat template prints no marker of a known format"
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted", "tool", "reasoning"),
+    [
+        ("", "auto", "glm47", "glm45"),
+        ("<tool_call> <think>", "auto", "qwen", "qwen3"),
+        ("<tool_call>", "auto", "qwen", "glm45"),
+        ("", "none", "-", "-"),
+    ],
+)
+def test_the_workers_word_goes_after_the_templates_and_before_the_name(
+    template: str, wanted: str, tool: str, reasoning: str
+) -> None:
+    """For calls and thoughts each; what the spec says goes before all."""
+    chosen = choose(wanted, wanted, template, "Llama-3.1-8B", frozenset()).told("glm47", "glm45")
+
+    assert (chosen.tool.name if chosen.tool else "-") == tool
+    assert (chosen.reasoning.name if chosen.reasoning else "-") == reasoning
+
+
+def test_the_name_counts_when_the_workers_name_no_parser() -> None:
+    """Null in their arguments, or nothing said, takes nothing away."""
+    chosen = choose("auto", "auto", "", "Llama-3.1-8B", frozenset())
+
+    assert chosen.told("", None) == chosen
+    assert chosen.tool is not None
+    assert chosen.tool.name == "llama3"
