@@ -7,6 +7,8 @@
 #
 # SGLR_E2E_IMAGE=FILE.tar takes an image that is built already. Everything that is slow to make
 # is kept in ~/.cache: the cluster's programs, kubectl and helm, and the image but for the project.
+# Seconds measured on two busy cores: image 65 (18 from the cache), cluster and loading 30 to 75,
+# scenarios 780, ending 15.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

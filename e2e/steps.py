@@ -50,7 +50,7 @@ def eventually(claim: Callable[[], object], seconds: float, what: str) -> None:
         try:
             if claim():
                 return
-        except (AssertionError, openai.APIStatusError) as error:
+        except (AssertionError, openai.APIError) as error:
             problem = str(error)
         if time.monotonic() > deadline:
             raise StepFailedError(f"not within {seconds} s: {what}\n{problem}")

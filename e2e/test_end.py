@@ -47,7 +47,7 @@ def test_two_namespaced_releases_keep_to_themselves() -> None:
         for deployment in (each.operator, each.router, each.demo):
             each.namespace.rolled_out(deployment)
         _await_worker(each)
-        assert "Hello?" in ask(each.url(), each.namespace.name, "Hello?")
+        _await_answer(each)
         with openai.OpenAI(base_url=f"{each.url()}/v1", api_key="none") as client:
             assert [model.id for model in client.models.list()] == [each.namespace.name]
         (pod,) = each.namespace.pods("operator")
@@ -64,6 +64,15 @@ def test_two_namespaced_releases_keep_to_themselves() -> None:
 def _await_worker(release: Release) -> None:
     """Wait until the one worker is ready."""
     eventually(lambda: release.namespace.ready(release.demo) == 1, 90, "one is ready")
+
+
+def _await_answer(release: Release) -> None:
+    """Wait until the node's port leads to a router, which it does a moment after that is ready."""
+
+    def answers() -> bool:
+        return "Hello?" in ask(release.url(), release.namespace.name, "Hello?")
+
+    eventually(answers, 30, "a chat is answered")
 
 
 def _leaves_nothing(release: Release) -> None:
