@@ -69,7 +69,7 @@ parity: $(VENV)/.dev ## prompts compared with SGLang's own front end, token by t
 	PYTHONPATH=scripts $(BIN)/python -m parity.compare $(ARGS)
 
 .PHONY: e2e e2e-kind
-e2e: $(VENV)/.dev ## the chart on a throw-away cluster of this machine (root; built once, about twenty minutes)
+e2e: $(VENV)/.dev ## the chart on a throw-away cluster of this machine (root; built once, about fifteen minutes)
 	e2e/run.sh $(ARGS)
 
 e2e-kind: $(VENV)/.dev ## the same on kind, where Docker runs

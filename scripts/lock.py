@@ -31,7 +31,7 @@ def compile_locks(folder: Path, *, upgrade: bool) -> None:
     project = str(ROOT / "pyproject.toml")
     for arguments in (
         ["--extra", "dev", "--output-file", DEV, *extra],
-        ["--extra", "operator", "--extra", "dataplane", "--extra", "build",
+        ["--extra", "operator", "--extra", "dataplane", "--extra", "tracing", "--extra", "build",
          "--constraint", DEV, "--output-file", RUN],
     ):  # fmt: skip
         subprocess.run([uv, *COMPILE, project, *arguments], cwd=folder, check=True)  # our own uv
