@@ -11,8 +11,10 @@ from sglr_dataplane.engine.events import LONGEST_LINE
 class Outlet(Protocol):
     """Takes frames for the client."""
 
-    is_full: bool
-    """Whether the client does not read."""
+    @property
+    def is_full(self) -> bool:
+        """Whether the client does not read."""
+        ...
 
     def write(self, part: bytes) -> None:
         """Write *part*."""

@@ -61,7 +61,9 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
             await asyncio.sleep(self._look)
 
     async def _is_ready(self) -> bool:
-        async with AsgiCall(self._app, method="GET", path="/readyz", headers=[], protocol="grpc") as call:
+        async with AsgiCall(
+            self._app, method="GET", path="/readyz", headers=[], protocol="grpc"
+        ) as call:
             head = await call.head()
             async for _ in call.parts():
                 pass

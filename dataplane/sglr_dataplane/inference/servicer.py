@@ -95,7 +95,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         except InvalidRequestError as error:
             await _refuse(context, error)
         headers = json_headers(_passed_on(context))
-        return AsgiCall(self._app, method="POST", path=PATH, headers=headers, body=body, protocol="grpc")
+        return AsgiCall(
+            self._app, method="POST", path=PATH, headers=headers, body=body, protocol="grpc"
+        )
 
 
 async def _answer(call: AsgiCall, context: Context) -> bytes:

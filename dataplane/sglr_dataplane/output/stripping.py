@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglr_dataplane.output.deltas import Reasoning, Text
+from sglr_dataplane.output.deltas import Text
 from sglr_dataplane.output.sink import Sink
 from sglr_dataplane.output.source import WHITESPACE
 
@@ -45,6 +45,6 @@ class StrippingSink(Sink):
         """Return the delta of *text* if nothing of it has to be decided; None else, undone."""
         return super().plain_text(text) if self._said else None
 
-    def plain_reasoning(self, text: str) -> Reasoning | None:
+    def plain_reasoning(self, text: str) -> None:
         """Return None: a thought is never told as it comes."""
         del text

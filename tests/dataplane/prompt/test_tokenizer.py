@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -258,12 +259,13 @@ def test_a48_too_many_tokens_are_refused_before_their_ids_are_made() -> None:
         raise TooManyError
 
     typed = f"a{END}b"
-    for encode in (
+    ways: tuple[Callable[[], object], ...] = (
         lambda: DEMO.encode("Hello there", fits),
         lambda: DEMO.encode_completion("Hello there", fits),
         lambda: DEMO.encode_segments([(START, True), (typed, False)], fits),
         lambda: DEMO.encode_typed(START + typed, [len(START) + 1], fits),
-    ):
+    )
+    for encode in ways:
         with pytest.raises(TooManyError):
             encode()
 
