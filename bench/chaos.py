@@ -311,6 +311,9 @@ def _manifest(endpoints: list[dict[str, object]], version: int) -> dict[str, obj
             "model": {"name": "m"},
             "tokenizer": {"path": str(MODEL)},
             "workers": {"static": {"endpoints": endpoints}},
+            # Full within the first minute: the default index has room for 30 MB, and would fill
+            # all run long, which looks like a leak and is none.
+            "routing": {"cacheAware": {"maxBlocks": 5_000}},
             "timeouts": {
                 "connect": "1s",
                 # Another value each time: every reload gives every worker a new client.
