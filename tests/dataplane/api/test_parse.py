@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from sglr_dataplane.sim.script import Play
+from sglr_dataplane.sim.script import Play, Rule, Script
 from support.router import RunningRouter, a_worker, manifest, running_router
+from support.sim import sim_worker
 
 _CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 12345678901234567890}}\n</tool_call>'
 _RAW = '{"a": 12345678901234567890}'
@@ -168,8 +169,12 @@ async def test_a_model_without_parsers_asks_for_a_name(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes((demo / name).read_bytes())
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    silent = Script(
+        rules=(Rule(play=Play(text="ok")),),
+        server_args={"tool_call_parser": None, "reasoning_parser": None},
+    )
     async with (
-        a_worker(Play(text="ok")) as worker,
+        sim_worker(silent, model_name="m") as worker,
         running_router(tmp_path, manifest(worker.address, tokenizer=folder)) as running,
     ):
         calls = await _told(running, "/parse_function_call", {"text": "a"})

@@ -129,7 +129,7 @@ async def test_an_idle_process_ends_at_once(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["--script", "missing.yaml"], "missing.yaml"),
-        (["--tokenizer", "missing"], "tokenizer.json"),
+        (["--tokenizer", "missing"], "directory is not there"),
         (["--token-delay", "20"], "Duration '20'"),
     ],
 )
