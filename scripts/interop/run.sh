@@ -79,6 +79,7 @@ until_ok "http://127.0.0.1:$http/health" reference.log
 forward "$forwarded" "$http" forwarded.log
 until_ok "http://127.0.0.1:$forwarded/readyz" forwarded.log
 failed=0
+PYTHONPATH="$root/scripts" "$root/.venv/bin/python" -m interop.clients --server "http://127.0.0.1:$http" || failed=1
 PYTHONPATH="$root/scripts" "$root/.venv/bin/python" -m interop.compare --forwarded \
   --reference "http://127.0.0.1:$http" --router "http://127.0.0.1:$forwarded" || failed=1
 # SGLang makes up these two ports by adding to the first, which can lead out of the range of ports.
