@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from sglr_dataplane.job import Chunk, Usage
@@ -35,7 +36,7 @@ class Batches(Protocol):
         ...
 
 
-class Follower:
+class Follower(ABC):
     """Takes an answer until every choice has finished; what becomes of it is its subclasses'."""
 
     def __init__(self, batches: Batches, answer: Answer) -> None:
@@ -82,9 +83,9 @@ class Follower:
         if not self._end.done():
             self._end.set_result(None)
 
+    @abstractmethod
     def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:
         """Take *run*, and *chunks* behind it, and what the answer has told and nobody asked for."""
-        raise NotImplementedError
 
 
 class Gathering(Follower):
