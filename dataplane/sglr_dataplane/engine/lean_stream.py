@@ -19,6 +19,7 @@ from sglr_dataplane.engine.h2.status import CallError
 from sglr_dataplane.engine.messages import take
 from sglr_dataplane.engine.runs import RunReader
 from sglr_dataplane.engine.statuses import UNAVAILABLE, error_from_status, name_of
+from sglr_dataplane.engine.waiting import WaitingStream
 from sglr_dataplane.engine.wire import ChunkReader, write_job
 from sglr_dataplane.errors import (
     DeadlineExceededError,
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 GENERATE: Final = "/sglang.grpc.scheduler.SglangScheduler/Generate"
 
 
-class LeanStream:
+class LeanStream(WaitingStream):
     """The chunks of one job.
 
     *One by one*: ``async for`` under ``aclosing``. *By batches*, with no task wake-up a token:
@@ -45,6 +46,7 @@ class LeanStream:
 
     def __init__(self, channel: Channel, job: Job, deadlines: Deadlines) -> None:
         """Prepare *job*; nothing is sent yet."""
+        super().__init__()
         self._channel = channel
         self._job = job
         self._deadlines = deadlines
@@ -57,15 +59,11 @@ class LeanStream:
         self._call: Call | None = None
         self._on_news: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
         self._ends_at = self._waits_since = 0.0
         self._has_answered = False
         self._chunks: deque[Chunk] = deque()
-        self._waiter: asyncio.Future[None] | None = None
         self.is_over = False
         """Whether :meth:`drain` has nothing more to return, now or ever."""
-        self.failure: RouterError | None = None
-        """Why the stream ended early; None while it runs and after every choice's finish."""
 
     def __repr__(self) -> str:
         return f"<LeanStream {self._job.id} {self._answers!r}{' over' if self.is_over else ''}>"
@@ -205,27 +203,6 @@ class LeanStream:
         self._chunks.clear()
         self.failure = None
         self.close()
-
-    def _last_word(self) -> Exception:
-        """Return what ends the iteration: the failure once, else StopAsyncIteration."""
-        failure, self.failure = self.failure, None
-        return StopAsyncIteration() if failure is None else failure
-
-    async def _wait(self) -> None:
-        """Wait for news."""
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        """End the wait for news."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     # --- the call -------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from sglr_dataplane.engine.h1.call import Call, CallError
 from sglr_dataplane.engine.h1.pool import Pool
 from sglr_dataplane.engine.http_statuses import error_of_status
 from sglr_dataplane.engine.outlets import Outlet, RelayLimits, Spoken
+from sglr_dataplane.engine.waiting import WaitingStream
 from sglr_dataplane.errors import (
     DeadlineExceededError,
     RouterError,
@@ -33,7 +34,7 @@ _LONGEST_ERROR: Final = 65_536
 """Bytes of an error's body that are read: its sentence is at the beginning."""
 
 
-class RelayStream:
+class RelayStream(WaitingStream):
     """The pieces of one answer.
 
     Use it one way or the other. *One by one*: ``async for`` under ``aclosing``. *By batches*:
@@ -65,6 +66,7 @@ class RelayStream:
                 pause have limits.
             limits: See there.
         """
+        super().__init__()
         self._pool = pool
         self._request = request
         self._deadlines = deadlines
@@ -75,7 +77,6 @@ class RelayStream:
         self._on_news: Callable[[], None] | None = None
         self._outlet: Outlet | None = None
         self._spoken: Spoken | None = None
-        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._ends_at = self._waits_since = 0.0
         self._status = 0
@@ -87,12 +88,9 @@ class RelayStream:
         self._ended = False
         """Whether the body is complete."""
         self._lost: CallError | None = None
-        self._waiter: asyncio.Future[None] | None = None
         self._pieces: deque[Chunk] = deque()
         self.is_over = False
         """Whether :meth:`drain` has nothing more to return, now or ever."""
-        self.failure: RouterError | None = None
-        """Why the stream ended early; None while it runs and after its finish."""
 
     def __repr__(self) -> str:
         return f"<RelayStream {self._status or 'unanswered'}{' over' if self.is_over else ''}>"
@@ -195,27 +193,6 @@ class RelayStream:
         self._pieces.clear()
         self.failure = None
         self.close()
-
-    def _last_word(self) -> Exception:
-        """Return what ends the iteration: the failure once, else StopAsyncIteration."""
-        failure, self.failure = self.failure, None
-        return StopAsyncIteration() if failure is None else failure
-
-    async def _wait(self) -> None:
-        """Wait for news."""
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        """End the wait for news."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     # --- what the connection tells --------------------------------------------------------------
 
