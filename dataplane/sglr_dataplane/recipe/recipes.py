@@ -279,6 +279,7 @@ class Recipes:
             return  # the backend changed while its recipe was loading
         if from_worker and self._bundles.folder(key) != folder:
             return  # its workers did
+        recipe.tokenizer.warm()  # in this thread, which encodes: not while the first chat waits
         self._problems.pop(key, None)
         self._loaded[key] = (backend, recipe)
         _report(recipe)
