@@ -68,7 +68,8 @@ class Breaker:
         """Start closed."""
         self._settings = settings or BreakerSettings()
         self._window = Window(self._settings.window)
-        self._state = BreakerState.CLOSED
+        self.state = BreakerState.CLOSED
+        """Whom it lets through, as of the last thing it heard."""
         self._period = 0
         self._failures = 0
         self._openings = 0
@@ -79,12 +80,7 @@ class Breaker:
         self._closed_at = 0.0
 
     def __repr__(self) -> str:
-        return f"<Breaker {self._state} {self._failures} failed in a row, {self._window!r}>"
-
-    @property
-    def state(self) -> BreakerState:
-        """Whom it lets through, as of the last thing it heard."""
-        return self._state
+        return f"<Breaker {self.state} {self._failures} failed in a row, {self._window!r}>"
 
     @property
     def failures(self) -> int:
@@ -99,9 +95,9 @@ class Breaker:
 
     def admits(self, now: float) -> bool:
         """Return whether a job may go through at *now*."""
-        if self._state is BreakerState.OPEN:
+        if self.state is BreakerState.OPEN:
             return now >= self._until
-        return self._state is BreakerState.CLOSED or not self._probing
+        return self.state is BreakerState.CLOSED or not self._probing
 
     def enter(self, now: float) -> Permit:
         """Return the permit of a job that starts now; it must be given back.
@@ -109,9 +105,9 @@ class Breaker:
         A job may start although the breaker does not admit it, as the last resort: if it answers,
         the breaker closes, and if it fails nothing changes.
         """
-        if self._state is BreakerState.OPEN and now >= self._until:
+        if self.state is BreakerState.OPEN and now >= self._until:
             self._become(BreakerState.HALF_OPEN)
-        is_probe = self._state is BreakerState.HALF_OPEN and not self._probing
+        is_probe = self.state is BreakerState.HALF_OPEN and not self._probing
         self._probing = self._probing or is_probe
         return Permit(self._period, is_probe)
 
@@ -121,7 +117,7 @@ class Breaker:
         A generation may take half an hour, and nobody waits for its end to know that the worker
         is back.
         """
-        if permit.period == self._period and self._state is not BreakerState.CLOSED:
+        if permit.period == self._period and self.state is not BreakerState.CLOSED:
             self._close(now)
             permit.period = self._period
             permit.is_probe = False
@@ -138,14 +134,14 @@ class Breaker:
             self._failed(permit, now)
 
     def _succeeded(self, now: float) -> None:
-        if self._state is BreakerState.CLOSED:
+        if self.state is BreakerState.CLOSED:
             self._failures = 0
             self._window.add(now, first=1)
         else:
             self._close(now)
 
     def _failed(self, permit: Permit, now: float) -> None:
-        if self._state is BreakerState.CLOSED:
+        if self.state is BreakerState.CLOSED:
             self._failures += 1
             self._window.add(now, second=1)
             if self._is_too_much(now):
@@ -164,7 +160,7 @@ class Breaker:
         )
 
     def _open(self, now: float) -> None:
-        if self._state is BreakerState.CLOSED and now - self._closed_at > self._settings.longest:
+        if self.state is BreakerState.CLOSED and now - self._closed_at > self._settings.longest:
             # It was well for long: this is a new trouble, not the old one.
             self._openings = 0
         length = self._settings.ejection * 2.0 ** min(self._openings, 30)
@@ -180,6 +176,6 @@ class Breaker:
         self._become(BreakerState.CLOSED)
 
     def _become(self, state: BreakerState) -> None:
-        self._state = state
+        self.state = state
         self._period += 1
         self._probing = False

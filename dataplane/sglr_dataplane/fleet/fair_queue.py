@@ -7,7 +7,7 @@ waited longest, so that nobody waits for ever.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -40,17 +40,15 @@ class FairQueue:
     def __init__(self) -> None:
         """Start empty."""
         self._waiting: dict[Priority, dict[str, deque[Ticket]]] = {each: {} for each in Priority}
-        self._admitted = Counter[str]()
+        self._admitted: dict[str, int] = {}
         self._served: dict[str, int] = {}
         self._turn = 0
         self._taken = 0
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
+        self.length = 0
+        """How many tickets wait."""
 
     def __repr__(self) -> str:
-        return f"<FairQueue waiting={len(self)} admitted={dict(self._admitted)}>"
+        return f"<FairQueue waiting={self.length} admitted={self._admitted}>"
 
     def ticket(self, caller: str, priority: Priority) -> Ticket:
         """Return a ticket that is not in the queue."""
@@ -61,19 +59,21 @@ class FairQueue:
         """Let *ticket* wait."""
         callers = self._waiting[ticket.priority]
         callers.setdefault(ticket.caller, deque()).append(ticket)
-        self._length += 1
+        self.length += 1
 
     def drop(self, ticket: Ticket) -> None:
         """Take *ticket* out, wherever it stands; KeyError or ValueError when it does not wait."""
         callers = self._waiting[ticket.priority]
         tickets = callers[ticket.caller]
         tickets.remove(ticket)
-        self._length -= 1
+        self.length -= 1
         if not tickets:
             del callers[ticket.caller]
 
     def goes_first(self, priority: Priority) -> bool:
         """Return whether nobody of *priority* or above waits."""
+        if not self.length:
+            return True
         return not any(self._waiting[each] for each in Priority if each >= priority)
 
     def heaviest(self, newcomer: Ticket) -> Ticket | None:
@@ -101,15 +101,16 @@ class FairQueue:
     def admit(self, caller: str) -> None:
         """Count a job of *caller* as admitted."""
         self._turn += 1
-        self._admitted[caller] += 1
+        self._admitted[caller] = self._admitted.get(caller, 0) + 1
         self._served[caller] = self._turn
 
     def leave(self, caller: str) -> None:
         """Count a job of *caller* no more."""
-        self._admitted[caller] -= 1
-        if not self._admitted[caller]:
+        left = self._admitted.pop(caller) - 1
+        if left:
+            self._admitted[caller] = left
+        else:
             # Who has nothing here is remembered no longer: names come from callers.
-            del self._admitted[caller]
             self._served.pop(caller, None)
 
     def _next(self) -> Ticket:
@@ -121,7 +122,7 @@ class FairQueue:
             firsts,
             key=lambda ticket: (
                 -ticket.priority,
-                self._admitted[ticket.caller],
+                self._admitted.get(ticket.caller, 0),
                 self._served.get(ticket.caller, 0),
                 ticket.number,
             ),

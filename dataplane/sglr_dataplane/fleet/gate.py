@@ -61,14 +61,15 @@ class Gate:
     def __init__(
         self,
         settings: GateSettings,
-        room: Callable[[], int | None],
+        room: Callable[[int], int | None],
         clock: Callable[[], float],
     ) -> None:
         """Let jobs in by *settings*.
 
         Args:
             settings: See there.
-            room: How many jobs more the workers take now; None when there is no worker.
+            room: How many jobs more the workers take now, or any number above the one given if they
+                take more than that; None when there is no worker.
             clock: Seconds that only go up.
         """
         self._settings = settings
@@ -93,12 +94,14 @@ class Gate:
     @property
     def waiting(self) -> int:
         """How many jobs wait."""
-        return len(self._queue) + len(self._parked)
+        return self._queue.length + len(self._parked)
 
     @property
     def is_full(self) -> bool:
         """Whether one job more could neither run at once nor wait, as far as nobody makes room."""
-        return len(self._queue) >= self._settings.depth and not self._has_room(self._room())
+        return self._queue.length >= self._settings.depth and not self._has_room(
+            self._room(self._starting)
+        )
 
     def adjust(self, settings: GateSettings) -> None:
         """Go by *settings* from now on; nobody who is in is sent out."""
@@ -116,7 +119,7 @@ class Gate:
             QueueFullError: As many wait as may.
             QueueTimeoutError: It waited as long as it may.
         """
-        room = self._room()
+        room = self._room(self._starting)
         if room is None and not self._settings.wait_for_workers:
             return self._grant(caller)  # the dispatcher says that there is nobody, and why
         if not self._parked and self._has_room(room) and self._queue.goes_first(priority):
@@ -160,10 +163,12 @@ class Gate:
 
     def pump(self) -> None:
         """Let in whoever there is room for; call it when there may be more."""
-        while self._parked and (self._room() or 0) > self._starting:
+        while self._parked and (self._room(self._starting) or 0) > self._starting:
             self._starting += 1
             self._parked.popleft().set_result(None)
-        while not self._parked and len(self._queue) and self._has_room(self._room()):
+        while (
+            not self._parked and self._queue.length and self._has_room(self._room(self._starting))
+        ):
             ticket = self._queue.take()
             self._granted[ticket].set_result(self._grant(ticket.caller))
 
@@ -202,7 +207,7 @@ class Gate:
     def _stand(self, caller: str, priority: Priority) -> Ticket:
         """Return a ticket in the queue, for which a heavier caller's may have had to go."""
         ticket = self._queue.ticket(caller, priority)
-        if len(self._queue) >= self._settings.depth:
+        if self._queue.length >= self._settings.depth:
             victim = self._queue.heaviest(ticket)
             if victim is None or not self._settings.depth:
                 raise self._full()
@@ -214,7 +219,7 @@ class Gate:
     async def _wait(self, future: asyncio.Future[Slot], ends_at: float) -> Slot:
         began = self._clock()
         while True:
-            nobody = self._room() is None
+            nobody = self._room(self._starting) is None
             allowed = self._settings.wait_for_workers if nobody else self._settings.wait
             now = self._clock()
             left = min(began + allowed, ends_at) - now
@@ -227,7 +232,7 @@ class Gate:
 
     def _full(self) -> QueueFullError:
         return QueueFullError(
-            f"This model's queue is full: {self._held} requests run and {len(self._queue)} wait.",
+            f"This model's queue is full: {self._held} requests run and {self._queue.length} wait.",
             retry_after=self._retry_after(),
         )
 
@@ -241,5 +246,5 @@ class Gate:
 
     def _retry_after(self) -> int:
         """Return when a place may be free, in seconds, if jobs take as long as lately."""
-        turns = (len(self._queue) + 1) / max(self._held, 1)
+        turns = (self._queue.length + 1) / max(self._held, 1)
         return min(max(math.ceil(turns * self._mean_hold), 1), _LONGEST_RETRY_AFTER)

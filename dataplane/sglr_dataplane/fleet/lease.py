@@ -54,7 +54,8 @@ class Lease:
         self._clock = clock
         self.outcome: Outcome | None = None
         """How it ended; None while it lasts."""
-        self._afterwards: Callable[[], None] = _nothing
+        self.afterwards: Callable[[], None] = _nothing
+        """Called when it ends."""
         self._began = clock()
         self._permit = worker.breaker.enter(self._began)
         self.engine = worker.begin()
@@ -63,16 +64,11 @@ class Lease:
     def __repr__(self) -> str:
         return f"<Lease on {self.worker.id} {self.outcome or 'held'}>"
 
-    def afterwards(self, do: Callable[[], None]) -> None:
-        """Have *do* called when the lease ends."""
-        self._afterwards = do
-
     def answered(self) -> None:
         """Note that the worker has begun to answer: it is alive, whatever was thought of it."""
         now = self._clock()
         self.worker.breaker.answered(self._permit, now)
-        self.worker.answered(now)
-        self.worker.took(now - self._began)
+        self.worker.answered(now, now - self._began)
 
     def end(self, outcome: Outcome) -> None:
         """Give the worker back; only the first call counts."""
@@ -82,10 +78,10 @@ class Lease:
         now = self._clock()
         self.worker.breaker.leave(self._permit, outcome, now)
         if outcome is Outcome.SUCCEEDED:
-            self.worker.answered(now)
+            self.worker.answered_at = now
         self.worker.end(self.engine)
         self._on_outcome(self.worker, outcome)
-        self._afterwards()
+        self.afterwards()
 
     def fail(self, failure: RouterError) -> None:
         """Give the worker back after *failure*; avoid it if it could not be reached or is full."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.fleet import selection
@@ -17,7 +19,6 @@ from sglr_dataplane.fleet.pool import Pool
 from sglr_dataplane.fleet.retry import RetryBudget
 from sglr_dataplane.fleet.routes import NO_ROUTES, Routes
 from sglr_dataplane.fleet.schedule import Schedule
-from sglr_dataplane.fleet.selection import Offer
 from sglr_dataplane.fleet.settings import Settings, settings_of
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.backend import Protocol
@@ -27,6 +28,7 @@ from sglr_proto.spec_routing import ZonePreference
 if TYPE_CHECKING:
     from sglr_dataplane.engine import Engine, EngineFacts
     from sglr_dataplane.fleet.policies import Policy
+    from sglr_dataplane.fleet.selection import Offer
     from sglr_proto.backend import SGLangBackend
     from sglr_proto.snapshot import BackendSnapshot, Epoch, Snapshot
 
@@ -165,37 +167,52 @@ class Registry:
         pool = self._pools.get(worker.backend_key)
         return pool.settings.schedule if pool is not None else Schedule()
 
-    def offer(self, backend_key: str, *, without: Collection[str] = (), adapter: str = "") -> Offer:
-        """Return the workers that may take a job now, those with an id in *without* left out.
+    def offer(
+        self,
+        backend_key: str,
+        *,
+        without: Collection[str] = (),
+        adapter: str = "",
+        enough: float = math.inf,
+    ) -> Offer:
+        """Return the workers that may take a job now: the best group with anybody in it.
 
-        With an *adapter*, only those that list it.
+        See :mod:`sglr_dataplane.fleet.selection`.
 
-        They are the best group with anybody in it: see :mod:`sglr_dataplane.fleet.selection`.
+        Args:
+            backend_key: Whose workers.
+            without: Ids to leave out.
+            adapter: What they must list; ``""``: nothing.
+            enough: Room that is enough to know of; with more, workers may be missing.
         """
         pool = self._pools.get(backend_key)
         if pool is None:
-            return Offer()
+            return selection.NOBODY
         spec = pool.backend.spec
+        workers = pool.workers.values()
         return selection.offer(
-            selection.having(adapter, pool.workers.values()),
+            selection.having(adapter, workers) if adapter else workers,
             spec.outlier_detection,
             self._clock(),
             limit=spec.admission.max_inflight_per_endpoint,
             zone=self._zone if spec.routing.zone_preference is ZonePreference.PREFER else "",
             without=without,
+            enough=enough,
         )
 
     def candidates(self, backend_key: str, *, without: Collection[str] = ()) -> tuple[Worker, ...]:
         """Return the workers of the offer."""
         return self.offer(backend_key, without=without).candidates
 
-    def room(self, backend_key: str) -> int | None:
-        """Return how many jobs more the workers on offer take; None when there is nobody."""
-        pool = self._pools.get(backend_key)
-        offer = self.offer(backend_key)
-        if pool is None or (not offer.candidates and not offer.is_full):
-            return None
-        return offer.room
+    def room(self, backend_key: str, enough: float = math.inf) -> int | None:
+        """Return how many jobs more the workers on offer take; None when there is nobody.
+
+        Args:
+            backend_key: Whose workers.
+            enough: Those are not counted that come when there is more room than that.
+        """
+        offer = self.offer(backend_key, enough=enough)
+        return offer.room if offer.candidates or offer.is_full else None
 
     def count(self, backend_key: str) -> Counts:
         """Return how many workers *backend_key* has; zeroes when it is gone."""
@@ -305,7 +322,7 @@ class Registry:
         return pool
 
     def _gate(self, backend_key: str, settings: Settings) -> Gate:
-        return Gate(settings.gate, lambda: self.room(backend_key), self._clock)
+        return Gate(settings.gate, partial(self.room, backend_key), self._clock)
 
     def _policy(self, known: Pool | None, backend: SGLangBackend) -> Policy:
         """Return the policy of before when the spec still asks for it, else a new one."""

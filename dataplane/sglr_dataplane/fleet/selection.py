@@ -17,17 +17,28 @@ In no group either: a worker whose connection was lost, until it has said again 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
+import msgspec
+
+from sglr_dataplane.fleet.breaker import BreakerState
 from sglr_dataplane.fleet.worker import Worker, WorkerState
 from sglr_proto.backend import LastResort, OutlierDetection
 from sglr_proto.snapshot import EndpointState
 
-_GROUPS: Final = 5
 _LAST_RESORT: Final = 3
 """Where the groups of the last resort begin."""
+
+_tier = attrgetter("endpoint.priority")
+_standing = attrgetter(
+    *("state", "endpoint.state", "breaker.state", "suspect", "is_lost", "full_at")
+)
+_WELL: Final = (WorkerState.READY, EndpointState.READY, BreakerState.CLOSED, False, False, None)
+"""The standing of a worker of the first group that has all its room: nearly always, everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +58,7 @@ def ejections(workers: Collection[Worker], percent: int, now: float) -> Ejection
     return Ejections(frozenset(ids[:most]), frozenset(ids[most:]))
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, gc=False):
     """Who may take a job now."""
 
     candidates: tuple[Worker, ...] = ()
@@ -56,6 +66,9 @@ class Offer:
     """True when there is nobody only because those who could have as many jobs as they take."""
     room: int = 0
     """How many jobs more are taken, by these and by those that they would spill over to."""
+
+
+NOBODY: Final = Offer()
 
 
 def offer(
@@ -66,6 +79,7 @@ def offer(
     limit: int | None = None,
     zone: str = "",
     without: Collection[str] = (),
+    enough: float = math.inf,
 ) -> Offer:
     """Return those of *workers* that may take a job at *now*.
 
@@ -76,23 +90,31 @@ def offer(
         limit: Jobs that one worker is given; None: as many as it says it runs.
         zone: Whose workers are preferred; ``""``: nobody's.
         without: Ids to leave out.
+        enough: Nobody more is looked at once there is more room than that; then some are missing.
     """
-    ejected = ejections(workers, wanted.max_ejection_percent, now)
-    groups: tuple[list[Worker], ...] = tuple([] for _ in range(_GROUPS))
-    is_full = False
+    groups: tuple[list[Worker], ...] = ([], [], [], [], [])
+    room, is_full, ejected = 0, False, None
     for worker in workers:
-        place = None if worker.id in without else _group(worker, ejected, now)
+        place: int | None = 0
+        if worker.id in without:
+            continue
+        if _standing(worker) == _WELL:
+            left = (worker.most_jobs if limit is None else limit) - worker.in_flight
+        else:
+            ejected = ejected or ejections(workers, wanted.max_ejection_percent, now)
+            place, left = _group(worker, ejected, now), worker.room(limit, now)
         if place is None:
             continue
-        if worker.room(limit, now) > 0:
+        if left > 0:
             groups[place].append(worker)
-        elif place < _LAST_RESORT:
-            is_full = True
+        if place < _LAST_RESORT:
+            is_full = is_full or left <= 0
+            room += max(left, 0)
+            if room > enough:
+                break
     # Nobody is sent to a bad worker because the good ones are busy.
     allowed = wanted.last_resort is LastResort.FAIL_OPEN and not is_full
-    usual = groups[:_LAST_RESORT]
-    best = next((group for group in (groups if allowed else usual) if group), groups[0])
-    room = sum(worker.room(limit, now) for group in usual for worker in group)
+    best = next(filter(None, groups if allowed else groups[:_LAST_RESORT]), groups[0])
     return Offer(
         _preferred(best, zone),
         is_full and not best,
@@ -102,9 +124,11 @@ def offer(
 
 def _preferred(group: Collection[Worker], zone: str) -> tuple[Worker, ...]:
     """Return those of *group* in its lowest tier, and in *zone* as far as anybody is there."""
-    lowest = min((worker.endpoint.priority for worker in group), default=0)
-    tier = tuple(worker for worker in group if worker.endpoint.priority == lowest)
-    near = tuple(worker for worker in tier if worker.endpoint.zone == zone) if zone else ()
+    if len(group) < 2:  # noqa: PLR2004  # nobody to be preferred to
+        return tuple(group)
+    lowest = min(map(_tier, group))
+    tier = tuple([worker for worker in group if _tier(worker) == lowest])
+    near = tuple([worker for worker in tier if worker.endpoint.zone == zone]) if zone else ()
     return near or tier
 
 

@@ -45,11 +45,12 @@ class Stream:
             clock: Seconds that only go up.
         """
         self._lease = lease
-        try:
-            job = lease.worker.fitted(job)
-        except RouterError:
-            lease.end(Outcome.ABANDONED)
-            raise
+        if job.adapter:
+            try:
+                job = lease.worker.fitted(job)
+            except RouterError:
+                lease.end(Outcome.ABANDONED)
+                raise
         start = lease.engine.embed if job.task == "embed" else lease.engine.generate
         self._chunks: ChunkStream = start(job)
         self._ends_at = ends_at
@@ -74,7 +75,7 @@ class Stream:
 
     def afterwards(self, do: Callable[[], None]) -> None:
         """Have *do* called once, when the worker is given back."""
-        self._lease.afterwards(do)
+        self._lease.afterwards = do
 
     async def open(self) -> None:
         """Wait for the first chunk and keep it; close the stream whatever this raises.
@@ -83,20 +84,24 @@ class Stream:
             RouterError: It did not come, or the worker was declared down before it did; another
                 worker may be tried.
         """
-        left = max(self._ends_at - self._clock(), 0.0)
-        fall = _Fall()
+        ends_at = asyncio.get_running_loop().time() + self.time_left
+        limit = asyncio.Timeout(ends_at)
+        waits = self._lease.worker.waits
+        waits.add(limit)
         try:
-            async with asyncio.timeout(left) as fall.limit:
-                with self.worker.telling(fall.happened):
-                    self._first = await anext(self._chunks)
+            async with limit:
+                self._first = await anext(self._chunks)
         except StopAsyncIteration:
             raise self.failed(
                 TruncatedStreamError("The worker ended the stream before it sent anything.")
             ) from None
         except TimeoutError as cause:
-            raise self.failed(_down() if fall.has_happened else _over()) from cause
+            # A worker that is declared down ends the wait before its time.
+            raise self.failed(_over() if limit.when() == ends_at else _down()) from cause
         except RouterError as failure:
             raise self.failed(failure) from failure.__cause__
+        finally:
+            waits.discard(limit)
         self._lease.answered()
 
     def __aiter__(self) -> Self:
@@ -104,10 +109,9 @@ class Stream:
 
     async def __anext__(self) -> Chunk:
         """Return the next chunk; raises what the worker's stream raises, and at its deadline."""
-        chunk = self._first
+        chunk, self._first = self._first, None
         if chunk is None:
             chunk = await self._next()
-        self._first = None
         self.passed(chunk)
         return chunk
 
@@ -116,11 +120,6 @@ class Stream:
         self.completion[chunk.index] = chunk.usage.completion_tokens
         if chunk.finish is not None:
             self._unfinished -= 1
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the job's time is over."""
-        return self._clock() >= self._ends_at
 
     @property
     def time_left(self) -> float:
@@ -135,7 +134,7 @@ class Stream:
         if self._first is not None:
             self._chunks.put_back(self._first)
             self._first = None
-        return Batches(self, self._chunks)
+        return Batches(self, self._chunks, self._ends_at, self._clock)
 
     async def aclose(self) -> None:
         """Give the worker back and cancel its call; safe to call twice."""
@@ -146,7 +145,7 @@ class Stream:
         if self._lease.outcome is not None:
             raise StopAsyncIteration
         try:
-            if self.is_late:
+            if self._clock() >= self._ends_at:
                 raise _over()  # noqa: TRY301  # ends like any other failure
             return await anext(self._chunks)
         except StopAsyncIteration:
@@ -167,10 +166,18 @@ class Stream:
 class Batches:
     """The rest of a stream, by batches: no task has to wake up for what arrives."""
 
-    def __init__(self, stream: Stream, chunks: LeanStream | RelayStream) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        chunks: LeanStream | RelayStream,
+        ends_at: float,
+        clock: Callable[[], float],
+    ) -> None:
         """Hand over *chunks*, which are those of *stream*: it counts them, and is closed."""
         self._stream = stream
         self._chunks = chunks
+        self._ends_at = ends_at
+        self._clock = clock
 
     def follow(self, on_news: Callable[[], None]) -> None:
         """Have *on_news* called whenever something arrives, and when the stream is over.
@@ -188,7 +195,7 @@ class Batches:
                 at the job's deadline.
         """
         stream = self._stream
-        if stream.is_late:
+        if self._clock() >= self._ends_at:
             raise stream.failed(_over())
         run, chunks = self._chunks.pull()
         if run is not None:
@@ -213,22 +220,6 @@ class Batches:
     def has_failed(self) -> bool:
         """Whether :meth:`pull` will raise, as soon as it has returned everything."""
         return self._chunks.failure is not None
-
-
-class _Fall:
-    """The end of a wait because the worker was declared down."""
-
-    def __init__(self) -> None:
-        """Not have happened."""
-        self.limit: asyncio.Timeout
-        """The wait, once it has begun."""
-        self.has_happened = False
-
-    def happened(self) -> None:
-        """End the wait now, unless it is ending already."""
-        if not self.limit.expired():
-            self.has_happened = True
-            self.limit.reschedule(asyncio.get_running_loop().time())
 
 
 def _down() -> WorkerLostError:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from sglr_dataplane.engine import Engine
 from sglr_dataplane.errors import UnknownModelError
 from sglr_dataplane.fleet.breaker import Breaker
 from sglr_dataplane.fleet.shares import share
 from sglr_proto.snapshot import EndpointState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from asyncio import Timeout
+    from collections.abc import Callable
 
-    from sglr_dataplane.engine import EngineFacts
+    from sglr_dataplane.engine import Engine, EngineFacts
     from sglr_dataplane.job import Job
     from sglr_proto.snapshot import Endpoint
 
@@ -55,6 +53,37 @@ class WorkerState(StrEnum):
 class Worker:
     """One worker of one backend. State changes in its methods only, all of them synchronous."""
 
+    state = WorkerState.PENDING
+    in_flight = 0
+    facts: EngineFacts | None = None
+    """What it said last of itself."""
+    most_jobs = _UNLIMITED
+    """What this process may give it at once, by what it says it runs."""
+    suspect = False
+    """Failed its last probe or dropped a connection: taken only when nothing better is left."""
+    is_unreachable = False
+    """Could not be reached when it was last tried: not counted as ready."""
+    losses = 0
+    """How often its connection was lost."""
+    is_lost = False
+    """Its connection was lost, and it has not said again what it serves: it gets no jobs, for
+    another process may have come up in its place, with another model."""
+    may_still_serve = True
+    """False when it says itself that it does not serve, or serves another model: then not even
+    the last resort is to be tried with it."""
+    problem: str | None = None
+    """Why it is not ready, as a sentence for operators; None when it is."""
+    full_at: float | None = None
+    """When its queue was full last; None before."""
+    answered_at: float | None = None
+    """When it last answered a job, by the dispatcher's clock in seconds; None before."""
+    first_token_seconds: float | None = None
+    """From a job's start to its first chunk, lately: a tenth of each new one is mixed in."""
+    drain: float | None = None
+    """Seconds that jobs may go on here once it leaves; None: as long as it lets them."""
+    warm_up = 0.0
+    """Seconds over which it gets its full share after it became ready; 0: at once."""
+
     def __init__(
         self,
         backend_key: str,
@@ -76,64 +105,39 @@ class Worker:
             clock: Seconds that only go up; the dispatcher's.
         """
         self.backend_key = backend_key
+        self.id = endpoint.id
+        """The endpoint's identity: of a newer snapshot it is the same."""
         self.endpoint = endpoint
         self.engine = engine
         engine.on_lost = self.was_lost
         self.model_names = model_names
         self._processes = processes
         self._clock = clock
-        self.drain: float | None = None
-        """Seconds that jobs may go on here once it leaves; None: as long as it lets them."""
         self._leaves_since: float | None = None
-        self.warm_up = 0.0
-        """Seconds over which it gets its full share after it became ready; 0: at once."""
         self._ready_at: float | None = None
-        self.state = WorkerState.PENDING
         self._note_leaving()
-        self.in_flight = 0
         self._foreign = 0
         """Jobs that other routers sent it."""
-        self._busy = Counter[Engine]()
+        self._busy: dict[Engine, int] = {}
         """Jobs by the engine that runs them."""
         self._retired: list[Engine] = []
-        self.facts: EngineFacts | None = None
-        self.suspect = False
-        """Failed its last probe or dropped a connection: taken only when nothing better is left."""
-        self.is_unreachable = False
-        """Could not be reached when it was last tried: not counted as ready."""
-        self.losses: int = 0
-        """How often its connection was lost."""
-        self._is_lost = False
-        self.problem: str | None = None
-        """Why it is not ready, as a sentence for operators; None when it is."""
-        self.answered_at: float | None = None
-        """When it last answered a job, by the dispatcher's clock in seconds; None before."""
         self.breaker = Breaker()
         """What real traffic says of it; lives as long as this worker, whatever its probes say."""
-        self.may_still_serve = True
-        """False when it says itself that it does not serve, or serves another model: then not even
-        the last resort is to be tried with it."""
         self._busy_until = 0.0
         self._held = 0
         """Our jobs that it had when its queue was full last."""
-        self._full_at: float | None = None
-        """When that was; None before."""
-        self.first_token_seconds: float | None = None
-        """From a job's start to its first chunk, lately: a tenth of each new one is mixed in."""
         self.on_ready: Callable[[], None] = _nobody
         """Called when it becomes ready: somebody may be waiting for it."""
         self.wake: Callable[[], None] = _nobody
         """Called when the one who tends this worker should look at it at once."""
-        self._on_down: set[Callable[[], None]] = set()
+        self.waits: set[Timeout] = set()
+        """Those of the jobs that wait here for a first chunk: over at once when it is down."""
+        self.on_facts: Callable[[], None] = _nobody
+        """Called when it says something else of itself than before."""
 
     def __repr__(self) -> str:
         suspect = " suspect" if self.suspect else ""
         return f"<Worker {self.id} {self.state}{suspect} in_flight={self.in_flight}>"
-
-    @property
-    def id(self) -> str:
-        """The endpoint's identity."""
-        return self.endpoint.id
 
     @property
     def name(self) -> str:
@@ -144,14 +148,6 @@ class Worker:
     def is_ready(self) -> bool:
         """True when it may get jobs, as far as it can be told from here."""
         return self.state is WorkerState.READY
-
-    @property
-    def is_lost(self) -> bool:
-        """True from when its connection was lost until it said again what it serves.
-
-        Then it gets no jobs: another process may have come up in its place, with another model.
-        """
-        return self._is_lost
 
     @property
     def is_done(self) -> bool:
@@ -183,12 +179,9 @@ class Worker:
         and one more for each second since. Other routers fill it, too, and what it is said to take
         may be wrong: then jobs wait here, and are not sent there to be refused.
         """
-        most = limit
-        if most is None and self.facts is not None:
-            most = share(self.facts.max_running_requests, self._processes)
-        most = _UNLIMITED if most is None else most
-        if self._full_at is not None:
-            most = min(most, self._held + int((now - self._full_at) / REGROWTH))
+        most = self.most_jobs if limit is None else limit
+        if self.full_at is not None:
+            most = min(most, self._held + int((now - self.full_at) / REGROWTH))
         return most - self.in_flight
 
     @property
@@ -231,42 +224,34 @@ class Worker:
 
     def take_idle_engines(self) -> tuple[Engine, ...]:
         """Return, once, the engines that new ones replaced and whose last stream has ended."""
-        idle = tuple(engine for engine in self._retired if not self._busy[engine])
+        idle = tuple(engine for engine in self._retired if engine not in self._busy)
         self._retired = [engine for engine in self._retired if engine not in idle]
         return idle
 
     def begin(self) -> Engine:
         """Count one more job and return the engine that is to run it."""
+        engine = self.engine
         self.in_flight += 1
-        self._busy[self.engine] += 1
-        return self.engine
+        self._busy[engine] = self._busy.get(engine, 0) + 1
+        return engine
 
     def end(self, engine: Engine) -> None:
         """Count one job less; *engine* is what ``begin`` returned."""
-        if self._busy[engine] < 1:
+        left = self._busy.pop(engine, 0) - 1
+        if left < 0:
             raise RuntimeError(f"A job of {self!r} ended that had never begun.")
+        if left:
+            self._busy[engine] = left
         self.in_flight -= 1
-        self._busy[engine] -= 1
-        if not self._busy[engine]:
-            del self._busy[engine]
-        if self.is_done or engine is not self.engine:
+        if engine is not self.engine or (self.state is WorkerState.LEAVING and not self.in_flight):
             self.wake()
 
-    def answered(self, now: float) -> None:
-        """Note that it answered a job at *now*: a sign of life as good as a probe."""
+    def answered(self, now: float, seconds: float) -> None:
+        """Note that it began to answer a job at *now*, which had waited *seconds* for that.
+
+        It is a sign of life as good as a probe.
+        """
         self.answered_at = now
-
-    @contextmanager
-    def telling(self, of_its_fall: Callable[[], None]) -> Generator[None]:
-        """Call *of_its_fall* when probes declare it down within the block."""
-        self._on_down.add(of_its_fall)
-        try:
-            yield
-        finally:
-            self._on_down.discard(of_its_fall)
-
-    def took(self, seconds: float) -> None:
-        """Note how long a job waited for its first chunk."""
         before = self.first_token_seconds
         mean = seconds if before is None else before + 0.1 * (seconds - before)
         self.first_token_seconds = round(mean, 4)
@@ -275,7 +260,7 @@ class Worker:
         """Avoid it for *pause* seconds: its queue was full at *now*, which is no failure."""
         self._busy_until = now + pause
         # The job that was refused is still counted. One is always tried: others may have filled it.
-        self._held, self._full_at = max(self.in_flight - 1, 1), now
+        self._held, self.full_at = max(self.in_flight - 1, 1), now
 
     def is_busy(self, now: float) -> bool:
         """Return whether its queue was full a moment ago."""
@@ -289,7 +274,7 @@ class Worker:
     def was_lost(self) -> None:
         """Give it no jobs until a probe has told who is there now; have that probe made at once."""
         self.losses += 1
-        self._is_lost = True
+        self.is_lost = True
         self.suspected()
 
     def doubted(self, problem: str, *, unreachable: bool = False) -> None:
@@ -300,9 +285,9 @@ class Worker:
 
     def became_ready(self, facts: EngineFacts) -> None:
         """Give it jobs from now on; *facts* are what it said just now."""
-        self.facts = facts
-        was_lost = self._is_lost
-        self.suspect = self.is_unreachable = self._is_lost = False
+        self._take_over(facts)
+        was_lost = self.is_lost
+        self.suspect = self.is_unreachable = self.is_lost = False
         self.may_still_serve = True
         if self.state is not WorkerState.LEAVING:
             self.problem = None
@@ -322,8 +307,9 @@ class Worker:
         self.problem = problem
         if self.state is WorkerState.READY:
             self.state = WorkerState.UNHEALTHY
-            for tell in tuple(self._on_down):
-                tell()
+            for wait in self.waits:
+                if not wait.expired():
+                    wait.reschedule(0.0)
 
     def refused(self, problem: str) -> None:
         """Give it no jobs, not even as the last resort: it says itself that they are not for it."""
@@ -349,6 +335,14 @@ class Worker:
         """Note that its jobs were ended; what may come yet has the whole time again."""
         if self._leaves_since is not None:
             self._leaves_since = self._clock()
+
+    def _take_over(self, facts: EngineFacts) -> None:
+        if facts == self.facts:
+            return
+        self.facts = facts
+        most = share(facts.max_running_requests, self._processes)
+        self.most_jobs = _UNLIMITED if most is None else most
+        self.on_facts()
 
     def _note_leaving(self) -> None:
         leaves = self.state is WorkerState.LEAVING or self.endpoint.state is EndpointState.DRAINING

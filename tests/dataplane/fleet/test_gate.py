@@ -26,7 +26,7 @@ def a_gate(room: int | None = 2, **fields: float) -> Gate:
     """Return a gate whose workers take *room* jobs at once."""
     gates: list[Gate] = []
 
-    def left() -> int | None:
+    def left(_enough: int) -> int | None:
         return None if room is None else room - (gates[0].held - gates[0]._starting)
 
     gates.append(Gate(GateSettings(**fields), left, time.monotonic))  # type: ignore[arg-type]  # numbers

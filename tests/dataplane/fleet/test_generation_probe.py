@@ -61,7 +61,7 @@ async def test_a_worker_that_answers_jobs_is_not_asked() -> None:
     engine = ScriptedEngine()
     worker, checkup, clock = _checkup(engine)
     for _ in range(25):
-        worker.answered(clock())
+        worker.answered(clock(), 0.2)
         await checkup.run()
         clock.pass_by(5)
 
@@ -94,7 +94,7 @@ async def test_a15_a_worker_that_answers_while_its_probe_is_late_is_alive() -> N
 
     async def late() -> bool:
         clock.pass_by(25)
-        worker.answered(clock())
+        worker.answered(clock(), 0.2)
         raise LATE
 
     engine.generates = late  # type: ignore[method-assign]  # a probe during which a job is answered

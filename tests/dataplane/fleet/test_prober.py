@@ -127,7 +127,7 @@ async def test_a15_a_worker_that_answers_jobs_is_alive() -> None:
     await checkup.run()
     for _ in range(10):
         clock.pass_by(5)
-        worker.answered(clock() - 1)
+        worker.answered(clock() - 1, 0.2)
         await checkup.run()
     busy = (worker.state, worker.suspect)
     clock.pass_by(5)
@@ -142,7 +142,7 @@ async def test_a_worker_that_says_it_does_not_serve_is_believed() -> None:
     clock = FakeClock()
     worker, checkup = a_checkup(ScriptedEngine(health=[True, False]), clock)
     await checkup.run()
-    worker.answered(clock())
+    worker.answered(clock(), 0.2)
     await run(checkup, 3)
 
     assert worker.state is WorkerState.UNHEALTHY
