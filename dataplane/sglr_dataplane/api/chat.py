@@ -173,17 +173,19 @@ class Walk:
 
     def _fits(self, asked: Asked, recipe: Recipe) -> Fits:
         """Return what refuses a prompt that no worker takes, whatever is to be generated."""
+        abilities = self._registry.abilities(recipe.backend_key)
         return partial(
             check_length,
             max_new_tokens=None,
-            longest_prompt=self._registry.max_prompt_tokens(recipe.backend_key),
-            context=self._registry.max_total_tokens(recipe.backend_key),
+            longest_prompt=abilities.longest_prompt,
+            context=abilities.context,
             param=asked.prompt_field,
         )
 
     def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds, exchange: Exchange) -> Job:
         """Return the job of one prompt; the *exchange* learns what has no effect on it."""
-        facts = self._registry.facts(recipe.backend_key)
+        abilities = self._registry.abilities(recipe.backend_key)
+        facts = abilities.facts
         if facts is not None and not facts.is_generation:
             raise NotServedError(
                 f"The model {asked.model or recipe.model!r} embeds; it generates no text.",
@@ -202,8 +204,8 @@ class Walk:
         check_length(
             len(prompt.ids),
             sampling.max_new_tokens,
-            longest_prompt=self._registry.max_prompt_tokens(recipe.backend_key),
-            context=self._registry.max_total_tokens(recipe.backend_key),
+            longest_prompt=abilities.longest_prompt,
+            context=abilities.context,
             param=asked.prompt_field,
         )
         return Job(

@@ -92,7 +92,8 @@ class Embeddings:
         )
 
     def _job(self, asked: EmbeddingRequest, recipe: Recipe, prompt: PromptIds) -> Job:
-        facts = self._registry.facts(recipe.backend_key)
+        abilities = self._registry.abilities(recipe.backend_key)
+        facts = abilities.facts
         if facts is not None and facts.is_generation:
             raise NotServedError(
                 f"The model {asked.model!r} generates text; it has no embeddings.", param="model"
@@ -100,8 +101,8 @@ class Embeddings:
         check_length(
             len(prompt.ids),
             None,
-            longest_prompt=self._registry.max_prompt_tokens(recipe.backend_key),
-            context=self._registry.max_total_tokens(recipe.backend_key),
+            longest_prompt=abilities.longest_prompt,
+            context=abilities.context,
             param="input",
         )
         return Job(new_job_id(), asked.model, prompt.ids, stream=False, task="embed")

@@ -56,11 +56,11 @@ class Models:
             if not caller.may_enter(backend):
                 continue
             model = backend.spec.model
-            limit = self._registry.max_total_tokens(key)
-            extras = {"max_model_len": limit, **self._formats(key)}
+            abilities = self._registry.abilities(key)
+            extras = {"max_model_len": abilities.context, **self._formats(key)}
             for name in model.names:
                 self._add(cards, name, {"root": model.name, "parent": None, **extras})
-            for name in adapter_names(model, self._registry.adapters(key)):
+            for name in adapter_names(model, abilities.adapters):
                 self._add(cards, name, {"root": name, "parent": model.name, **extras})
         return {name: card for name, card in cards.items() if caller.may_use(name)}
 

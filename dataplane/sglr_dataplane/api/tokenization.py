@@ -68,7 +68,7 @@ class Tokenize:
             {
                 "tokens": tokens,
                 "count": [len(each) for each in tokens] if several else len(tokens),
-                "max_model_len": self._registry.max_total_tokens(recipe.backend_key),
+                "max_model_len": self._registry.abilities(recipe.backend_key).context,
             }
         )
 

@@ -108,7 +108,7 @@ def _backend(registry: Registry, key: str, now: float) -> dict[str, Any]:
     return {
         "backend": key,
         "model": spec.model.name,
-        "names": [*spec.model.names, *adapter_names(spec.model, registry.adapters(key))],
+        "names": [*spec.model.names, *adapter_names(spec.model, registry.abilities(key).adapters)],
         "weight": spec.traffic.weight,
         "priority": spec.traffic.priority,
         "policy": spec.routing.policy.value,

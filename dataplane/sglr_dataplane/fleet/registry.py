@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.fleet import selection
+from sglr_dataplane.fleet.abilities import Abilities, abilities_of
 from sglr_dataplane.fleet.gate import Gate
 from sglr_dataplane.fleet.policies.named import new_policy
 from sglr_dataplane.fleet.pool import Pool
@@ -84,8 +85,12 @@ class Registry:
         self._processes = processes
         self._zone = zone
         self._pools: dict[str, Pool] = {}
-        self._routes = NO_ROUTES
-        self._has_http = False
+        self._abilities: dict[str, Abilities] = {}
+        """By backend, until one of its workers says something else, or another snapshot comes."""
+        self.routes = NO_ROUTES
+        """Which backends serve which names."""
+        self.has_http = False
+        """Whether the workers of any backend speak HTTP."""
         self._leaving: set[Worker] = set()
         self._order: tuple[Epoch, int] | None = None
         self._watchers: list[Callable[[], None]] = []
@@ -109,8 +114,9 @@ class Registry:
             return Changes(kept=self.workers())
         before = set(self.workers())
         self._pools = {each.backend.key: self._merged(each) for each in snapshot.backends}
-        self._routes = Routes(pool.backend for pool in self._pools.values())
-        self._has_http = any(map(self.is_http, self._pools))
+        self._abilities.clear()
+        self.routes = Routes(pool.backend for pool in self._pools.values())
+        self.has_http = any(map(self.is_http, self._pools))
         self._order = snapshot.order
         after = self.workers()
         leaving = tuple(sorted(before.difference(after), key=lambda worker: worker.id))
@@ -127,15 +133,6 @@ class Registry:
             leaving=leaving,
         )
 
-    @property
-    def routes(self) -> Routes:
-        """Which backends serve which names."""
-        return self._routes
-
-    def adapters(self, backend_key: str) -> frozenset[str]:
-        """Return the names, at the workers, of the adapters that a worker of *backend_key* has."""
-        return frozenset(name for worker in self._workers(backend_key) for name in worker.adapters)
-
     def backends(self) -> tuple[SGLangBackend, ...]:
         """Return every backend."""
         return tuple(pool.backend for pool in self._pools.values())
@@ -143,11 +140,6 @@ class Registry:
     def backend(self, backend_key: str) -> SGLangBackend:
         """Return the backend *backend_key*; KeyError when it is gone."""
         return self._pools[backend_key].backend
-
-    @property
-    def has_http(self) -> bool:
-        """Whether the workers of any backend speak HTTP."""
-        return self._has_http
 
     def is_http(self, backend_key: str) -> bool:
         """Return whether the workers of *backend_key* speak HTTP; False when it is gone."""
@@ -228,26 +220,18 @@ class Registry:
         """Return the counts of every backend by its key."""
         return {key: self.count(key) for key in self._pools}
 
-    def max_prompt_tokens(self, backend_key: str) -> int | None:
-        """Return the longest prompt that every known worker takes; None while none has said.
-
-        sglang refuses a prompt of ``max_req_input_len`` tokens already.
-        """
-        limits = [
-            facts.max_req_input_len - 1
-            for facts in self._all_facts(backend_key)
-            if facts.max_req_input_len is not None
-        ]
-        return min(limits, default=None)
-
-    def max_total_tokens(self, backend_key: str) -> int | None:
-        """Return what prompt and answer may have together at every known worker; None: unknown."""
-        windows = (facts.context_length for facts in self._all_facts(backend_key))
-        return min((window for window in windows if window is not None), default=None)
+    def abilities(self, backend_key: str) -> Abilities:
+        """Return what the workers of *backend_key* can do, all together, by their own word."""
+        found = self._abilities.get(backend_key)
+        if found is None:
+            workers = self._workers(backend_key)
+            spoken = (worker.facts for worker in workers if worker.facts is not None)
+            found = self._abilities[backend_key] = abilities_of(spoken)
+        return found
 
     def facts(self, backend_key: str) -> EngineFacts | None:
         """Return what a worker of *backend_key* says of itself; None while none has spoken."""
-        return next(iter(self._all_facts(backend_key)), None)
+        return self.abilities(backend_key).facts
 
     @property
     def is_ready(self) -> bool:
@@ -294,10 +278,6 @@ class Registry:
         pool = self._pools.get(backend_key)
         return tuple(pool.workers.values()) if pool is not None else ()
 
-    def _all_facts(self, backend_key: str) -> list[EngineFacts]:
-        workers = self._workers(backend_key)
-        return [worker.facts for worker in workers if worker.facts is not None]
-
     def _merged(self, wanted: BackendSnapshot) -> Pool:
         """Return the backend as *wanted* has it, with the workers and all that it had learned."""
         backend = wanted.backend
@@ -317,6 +297,7 @@ class Registry:
             worker.breaker.adjust(settings.breaker)
             worker.warm_up, worker.drain = settings.warm_up, settings.drain
             worker.on_ready = pool.gate.pump
+            worker.on_facts = partial(self._abilities.pop, backend.key, None)
             if known is not None and _is_called_otherwise(known.backend, backend):
                 worker.reconnect(self._engine_for(worker.endpoint, backend))
         return pool

@@ -107,7 +107,7 @@ class Signpost:
         """Return whether there is *way* for *caller*: its adapter is listed, its backend open."""
         if not caller.may_enter(self._registry.backend(way.backend_key)):
             return False
-        return not way.adapter or way.adapter in self._registry.adapters(way.backend_key)
+        return not way.adapter or way.adapter in self._registry.abilities(way.backend_key).adapters
 
     def _state(self, way: Way) -> WayState:
         pool = self._registry.pool(way.backend_key)

@@ -132,7 +132,7 @@ class Worker:
         """Called when the one who tends this worker should look at it at once."""
         self.waits: set[Timeout] = set()
         """Those of the jobs that wait here for a first chunk: over at once when it is down."""
-        self.on_facts: Callable[[], None] = _nobody
+        self.on_facts: Callable[[], object] = _nobody
         """Called when it says something else of itself than before."""
 
     def __repr__(self) -> str:

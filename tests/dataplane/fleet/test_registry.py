@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sglr_dataplane.fleet.abilities import UNKNOWN, Abilities
 from sglr_dataplane.fleet.registry import Counts, Registry
 from sglr_dataplane.fleet.worker import Worker, WorkerState
 from sglr_proto.snapshot import BackendSnapshot, Endpoint, EndpointState, Snapshot
@@ -157,34 +160,58 @@ def test_the_prompt_limit_is_the_smallest_and_below_the_workers() -> None:
     """Sglang refuses a prompt as long as its limit: the longest that all take is one less."""
     registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine(), "c": ScriptedEngine()})
     first, second, third = registry.workers()
-    first.facts = some_facts(max_req_input_len=8186)
-    second.facts = some_facts(max_req_input_len=4090)
-    third.facts = some_facts(max_req_input_len=None)
+    first.became_ready(some_facts(max_req_input_len=8186))
+    second.became_ready(some_facts(max_req_input_len=4090))
+    third.became_ready(some_facts(max_req_input_len=None))
 
-    assert registry.max_prompt_tokens(KEY) == 4089
-    assert registry.max_prompt_tokens("default/none") is None
+    assert registry.abilities(KEY).longest_prompt == 4089
+    assert registry.abilities("default/none") == UNKNOWN
     assert registry.facts(KEY) is first.facts
 
 
 def test_the_window_is_the_smallest_that_any_worker_has() -> None:
     """What /v1/models tells holds at whichever worker a request comes to."""
     registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine(), "c": ScriptedEngine()})
-    first, second, third = registry.workers()
-    first.facts = replace(some_facts(), context_length=8192)
-    second.facts = replace(some_facts(), context_length=4096)
-    third.facts = replace(some_facts(), context_length=None)
+    for worker, length in zip(registry.workers(), (8192, 4096, None), strict=True):
+        worker.became_ready(replace(some_facts(), context_length=length))
 
-    assert registry.max_total_tokens(KEY) == 4096
-    assert registry.max_total_tokens("default/none") is None
+    assert registry.abilities(KEY).context == 4096
 
 
 def test_nothing_is_known_before_a_worker_has_spoken() -> None:
     """No limit and no facts are None, not zero."""
     registry = a_registry({"a": ScriptedEngine()}, ready=False)
 
-    assert registry.max_prompt_tokens(KEY) is None
-    assert registry.max_total_tokens(KEY) is None
+    assert registry.abilities(KEY) == Abilities(None, None, None, frozenset())
     assert registry.facts(KEY) is None
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "gone"]), st.sampled_from([None, 10, 20]), st.booleans()
+        )
+    )
+)
+def test_abilities_are_those_of_the_workers_there_are_after_any_change(
+    steps: list[tuple[str, int | None, bool]],
+) -> None:
+    """Asked in between or not: what is kept is forgotten when a worker speaks, comes or leaves."""
+    registry = a_registry({"a": ScriptedEngine(), "b": ScriptedEngine()}, ready=False)
+    for version, (id, longest, is_asked) in enumerate(steps, 2):
+        if id == "gone":
+            registry.apply(a_snapshot(an_endpoint("a"), version=version))
+        for worker in registry.workers():
+            if worker.id == id:
+                worker.became_ready(some_facts(max_req_input_len=longest))
+        if is_asked:
+            registry.abilities(KEY)
+
+    spoken = [worker.facts for worker in registry.workers() if worker.facts is not None]
+    lengths = [facts.max_req_input_len for facts in spoken]
+    known = [length - 1 for length in lengths if length is not None]
+    assert registry.abilities(KEY).longest_prompt == (min(known) if known else None)
+    assert registry.facts(KEY) == (spoken[0] if spoken else None)
 
 
 @pytest.mark.parametrize(
