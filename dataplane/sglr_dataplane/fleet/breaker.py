@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from sglr_dataplane.fleet.window import Window
 
 
@@ -52,8 +54,7 @@ class BreakerSettings:
     """Seconds that it stays open at most."""
 
 
-@dataclass(slots=True, eq=False)
-class Permit:
+class Permit(msgspec.Struct, gc=False, eq=False):
     """One job's way through a breaker."""
 
     period: int
@@ -105,6 +106,8 @@ class Breaker:
         A job may start although the breaker does not admit it, as the last resort: if it answers,
         the breaker closes, and if it fails nothing changes.
         """
+        if self.state is BreakerState.CLOSED:
+            return Permit(self._period, is_probe=False)
         if self.state is BreakerState.OPEN and now >= self._until:
             self._become(BreakerState.HALF_OPEN)
         is_probe = self.state is BreakerState.HALF_OPEN and not self._probing
@@ -128,16 +131,12 @@ class Breaker:
             return
         if permit.is_probe:
             self._probing = False
-        if outcome is Outcome.SUCCEEDED:
-            self._succeeded(now)
-        elif outcome is Outcome.FAILED:
+        if outcome is Outcome.FAILED:
             self._failed(permit, now)
-
-    def _succeeded(self, now: float) -> None:
-        if self.state is BreakerState.CLOSED:
+        elif outcome is Outcome.SUCCEEDED and self.state is BreakerState.CLOSED:
             self._failures = 0
             self._window.add(now, first=1)
-        else:
+        elif outcome is Outcome.SUCCEEDED:
             self._close(now)
 
     def _failed(self, permit: Permit, now: float) -> None:

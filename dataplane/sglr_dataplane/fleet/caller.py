@@ -40,9 +40,9 @@ class Caller:
 
     def may_enter(self, backend: SGLangBackend) -> bool:
         """Return whether it has a key, if *backend* or the router asks for one."""
-        if self.opens is None or backend.key in self.opens:
+        if not self.is_confined and not backend.spec.auth.key_secret_refs:
             return True
-        return not backend.spec.auth.key_secret_refs and not self.is_confined
+        return self.opens is None or backend.key in self.opens
 
 
 NOBODY: Final = Caller()

@@ -7,8 +7,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -48,23 +47,26 @@ Stage = Literal["queue", "worker"]
 OnStage = Callable[[str, Stage, float], None]
 
 
-@dataclass(slots=True)
 class Attempts:
     """One job on its way to a worker."""
 
-    pool: Pool
-    job: Job
-    key: str
-    """What the policy goes by."""
-    ends_at: float
-    tried: set[str] = field(default_factory=set[str])
-    patience: float | None = None
-    """Until when it waits for workers that are full; None when it had not to."""
-    retries: Retries = field(init=False)
+    def __init__(self, pool: Pool, job: Job, key: str, ends_at: float) -> None:
+        """Have tried nobody, and be allowed what the backend of *pool* allows.
 
-    def __post_init__(self) -> None:
-        """Allow what the backend allows."""
-        self.retries = Retries(self.pool.settings.retry.attempts, self.pool.budget)
+        Args:
+            pool: The backend as it was when the job came.
+            job: What is to be done.
+            key: What the policy goes by.
+            ends_at: When the job's time is over.
+        """
+        self.pool = pool
+        self.job = job
+        self.key = key
+        self.ends_at = ends_at
+        self.tried: set[str] = set()
+        self.patience: float | None = None
+        """Until when it waits for workers that are full; None when it had not to."""
+        self.retries = Retries(pool.settings.retry.attempts, pool.budget)
 
 
 class Dispatcher:
@@ -122,10 +124,11 @@ class Dispatcher:
         owners = _owners(pool, caller)
         for owner, rates in owners:
             self._meter.admit(owner, rates, len(job.input_ids))
-        pool.budget.request(self._clock())
+        now = self._clock()
+        pool.budget.request(now)
         if self._tracer is None and (trace := fields_of(caller.headers)):
             job = carrying(job, trace)
-        ends_at = self._clock() + pool.settings.deadlines.total
+        ends_at = now + pool.settings.deadlines.total
         slot = await self._enter(pool, caller, ends_at)
         entered_at = self._clock()
         try:
@@ -136,8 +139,8 @@ class Dispatcher:
             raise
         finally:
             self._on_stage(backend_key, "worker", self._clock() - entered_at)
-        counts = stream.completion  # not the stream: it could not end by being dropped
-        stream.afterwards(lambda: self._ended(slot, owners, sum(counts.values())))
+        # Its counts, not the stream: it could not end by being dropped.
+        stream.afterwards(partial(self._ended, slot, owners, stream.completion))
         return stream
 
     async def _enter(self, pool: Pool, caller: Caller, ends_at: float) -> Slot:
@@ -146,12 +149,12 @@ class Dispatcher:
         try:
             return await pool.gate.enter(caller.name, caller.priority, ends_at)
         finally:
-            self._on_stage(pool.backend.key, "queue", self._clock() - came_at)
+            self._on_stage(pool.key, "queue", self._clock() - came_at)
 
-    def _ended(self, slot: Slot, owners: Owners, completion_tokens: int) -> None:
+    def _ended(self, slot: Slot, owners: Owners, completion: Mapping[int, int]) -> None:
         slot.release()
         for owner, rates in owners:
-            self._meter.answered(owner, rates, completion_tokens)
+            self._meter.answered(owner, rates, sum(completion.values()))
 
     async def _try_workers(self, attempts: Attempts, slot: Slot) -> Stream:
         """Return the stream of the first worker that answers."""
@@ -159,9 +162,11 @@ class Dispatcher:
         last: RouterError | None = None
         while (worker := await self._choose(attempts)) is not None:
             attempts.tried.add(worker.id)
+            pool.gate.began(slot)
             try:
-                return await self._attempt(worker, attempts, slot)
+                return await self._attempt(worker, attempts)
             except RouterError as failure:
+                pool.gate.paused(slot)
                 logger.info(
                     "attempt failed",
                     extra={"job": job.id, "worker": worker.id, "error": failure.message},
@@ -173,32 +178,25 @@ class Dispatcher:
             await self._pause(wait, attempts.ends_at)
         raise self._final(attempts, last)
 
-    async def _attempt(self, worker: Worker, attempts: Attempts, slot: Slot) -> Stream:
+    def _attempt(self, worker: Worker, attempts: Attempts) -> Awaitable[Stream]:
         """Return the stream of the job on *worker*, or on the one that is asked when it is late."""
-        pool = attempts.pool
-        after = pool.settings.retry.hedge_after
-        pool.gate.began(slot)
-        try:
-            if after is None:
-                return await self._open(worker, attempts)
-            return await first_of(
-                partial(self._open, worker, attempts),
-                lambda: self._spare(attempts),
-                after,
-                goes_on=attempts.retries.note,
-            )
-        except BaseException:
-            pool.gate.paused(slot)
-            raise
+        after = attempts.pool.settings.retry.hedge_after
+        if after is None:
+            return self._open(worker, attempts)
+        return first_of(
+            partial(self._open, worker, attempts),
+            partial(self._spare, attempts),
+            after,
+            goes_on=attempts.retries.note,
+        )
 
     async def _open(self, worker: Worker, attempts: Attempts) -> Stream:
         """Return the stream of the job on *worker*, opened; closed when it fails or is cancelled."""
         pause = attempts.pool.settings.retry.longest_pause
-        job, on_outcome, answered = attempts.job, self._on_outcome, _nothing
+        job, on_outcome, span = attempts.job, self._on_outcome, None
         if self._tracer is not None:
             span = self._tracer.attempt(worker, job)
-            job, answered = carrying(job, span.fields), span.answered
-            on_outcome = partial(_ended, span, on_outcome)
+            job, on_outcome = carrying(job, span.fields), partial(_ended, span, on_outcome)
         lease = Lease(worker, on_outcome, self._clock, longest_pause=pause)
         stream = Stream(lease, job, ends_at=attempts.ends_at, clock=self._clock)
         try:
@@ -206,7 +204,8 @@ class Dispatcher:
         except BaseException:
             await stream.aclose()
             raise
-        answered()
+        if span is not None:
+            span.answered()
         return stream
 
     def _spare(self, attempts: Attempts) -> Opening | None:
@@ -244,7 +243,7 @@ class Dispatcher:
     def _offer(self, attempts: Attempts) -> Offer:
         """Return who may take the job and was not tried yet."""
         return self._registry.offer(
-            attempts.pool.backend.key, without=attempts.tried, adapter=attempts.job.adapter
+            attempts.pool.key, without=attempts.tried, adapter=attempts.job.adapter
         )
 
     def _nobody(self, backend_key: str, job: Job) -> RouterError:
@@ -255,7 +254,7 @@ class Dispatcher:
     def _final(self, attempts: Attempts, last: RouterError | None) -> RouterError:
         """Return what ends a job after its *last* failure; None: there was nobody to try."""
         if last is None:
-            failure = self._nobody(attempts.pool.backend.key, attempts.job)
+            failure = self._nobody(attempts.pool.key, attempts.job)
         else:
             failure = self._last_word(attempts, last)
         if isinstance(failure, NoAvailableWorkersError):
@@ -265,7 +264,7 @@ class Dispatcher:
     def _last_word(self, attempts: Attempts, last: RouterError) -> RouterError:
         """Return what to tell a client whose job is not tried again after its *last* failure."""
         model, tried = attempts.job.model, len(attempts.tried)
-        known = self._known(attempts.pool.backend.key)
+        known = self._known(attempts.pool.key)
         if isinstance(last, WorkerBusyError):
             longest = attempts.pool.settings.retry.longest_pause
             return WorkerBusyError(
@@ -295,7 +294,7 @@ def _owners(pool: Pool, caller: Caller) -> Owners:
     if rates != UNLIMITED:
         each = pool.backend.spec.rate_limit.per is RateScope.API_KEY
         # Names of keys hold no blank: these cannot be taken for one.
-        owner = f"{pool.backend.key} {caller.name}" if each else f"{pool.backend.key} *"
+        owner = f"{pool.key} {caller.name}" if each else f"{pool.key} *"
         owners.append((owner, rates))
     return tuple(owners)
 
@@ -304,10 +303,6 @@ def _ended(span: AttemptSpan, on_outcome: OnOutcome, worker: Worker, outcome: Ou
     """End *span*, and tell the other hook."""
     span.end(outcome)
     on_outcome(worker, outcome)
-
-
-def _nothing() -> None:
-    """Be what is done when there is nothing to do."""
 
 
 def _unobserved(_backend_key: str, _stage: Stage, _seconds: float) -> None:

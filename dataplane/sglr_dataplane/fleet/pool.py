@@ -17,6 +17,8 @@ from sglr_proto.backend import SGLangBackend
 class Pool:
     """A backend at its newest version; what it has learned moves on to the next version."""
 
+    key: str
+    """The backend's ``namespace/name``."""
     backend: SGLangBackend
     settings: Settings
     policy: Policy

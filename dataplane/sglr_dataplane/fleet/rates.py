@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from sglr_dataplane.errors import TooManyRequestsError
 
 _MINUTE: Final = 60.0
@@ -15,8 +17,7 @@ _MOST_OWNERS: Final = 100_000
 """Callers whose use is remembered; who was there longest ago starts anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """What may be used in a minute; None is unlimited."""
 
     requests: int | None = None

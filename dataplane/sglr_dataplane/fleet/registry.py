@@ -284,6 +284,7 @@ class Registry:
         settings = settings_of(backend.spec)
         known = self._pools.get(backend.key)
         pool = Pool(
+            key=backend.key,
             backend=backend,
             settings=settings,
             policy=self._policy(known, backend),

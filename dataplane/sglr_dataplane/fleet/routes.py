@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
+import msgspec
+
 from sglr_proto.backend import AdapterDiscovery, Model, SGLangBackend, Traffic
 
 
@@ -35,8 +37,7 @@ class Way:
     traffic: Traffic
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, gc=False):
     """Where a request goes."""
 
     backend_key: str
@@ -127,6 +128,9 @@ def choose(
         priority, so that the request is told what is wrong there, or waits. None when every way
         has weight 0 and asks for another header.
     """
+    only = ways[0].traffic if len(ways) == 1 else None
+    if only is not None and only.weight and only.header is None:
+        return ways[0]
     wanted = [way for way in ways if _asks_for(way.traffic, headers)]
     common = [way for way in ways if way.traffic.weight]
     if len(common) == 1 and not wanted:

@@ -116,7 +116,7 @@ def offer(
     allowed = wanted.last_resort is LastResort.FAIL_OPEN and not is_full
     best = next(filter(None, groups if allowed else groups[:_LAST_RESORT]), groups[0])
     return Offer(
-        _preferred(best, zone),
+        tuple(best) if len(best) < 2 else _preferred(best, zone),  # noqa: PLR2004  # no choice
         is_full and not best,
         room or sum(worker.room(limit, now) for worker in best),
     )
@@ -124,8 +124,6 @@ def offer(
 
 def _preferred(group: Collection[Worker], zone: str) -> tuple[Worker, ...]:
     """Return those of *group* in its lowest tier, and in *zone* as far as anybody is there."""
-    if len(group) < 2:  # noqa: PLR2004  # nobody to be preferred to
-        return tuple(group)
     lowest = min(map(_tier, group))
     tier = tuple([worker for worker in group if _tier(worker) == lowest])
     near = tuple([worker for worker in tier if worker.endpoint.zone == zone]) if zone else ()

@@ -6,7 +6,6 @@ rounded down, so that together they stay below the limit, but 1 at least, so tha
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import overload
 
 import msgspec
@@ -31,7 +30,7 @@ def share(limit: int | None, processes: int) -> int | None:
 
 def share_of_rates(rates: Rates, processes: int) -> Rates:
     """Return what one of *processes* has of *rates*."""
-    return replace(
+    return msgspec.structs.replace(
         rates,
         requests=share(rates.requests, processes),
         input_tokens=share(rates.input_tokens, processes),

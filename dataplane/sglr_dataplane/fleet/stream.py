@@ -109,9 +109,10 @@ class Stream:
 
     async def __anext__(self) -> Chunk:
         """Return the next chunk; raises what the worker's stream raises, and at its deadline."""
-        chunk, self._first = self._first, None
-        if chunk is None:
+        if self._first is None:
             chunk = await self._next()
+        else:
+            chunk, self._first = self._first, None
         self.passed(chunk)
         return chunk
 
@@ -120,6 +121,11 @@ class Stream:
         self.completion[chunk.index] = chunk.usage.completion_tokens
         if chunk.finish is not None:
             self._unfinished -= 1
+
+    def take_first(self) -> Chunk | None:
+        """Return the first chunk, which is handed over by nobody else then; None when it was."""
+        first, self._first = self._first, None
+        return first
 
     @property
     def time_left(self) -> float:
@@ -131,9 +137,6 @@ class Stream:
         """What is still to come, by batches; None where the worker's client has none: iterate."""
         if not isinstance(self._chunks, LeanStream | RelayStream):
             return None
-        if self._first is not None:
-            self._chunks.put_back(self._first)
-            self._first = None
         return Batches(self, self._chunks, self._ends_at, self._clock)
 
     async def aclose(self) -> None:
@@ -185,6 +188,9 @@ class Batches:
         It must not raise, and takes what there is by :meth:`pull`; so must the caller, once. What
         nobody takes stops the worker, once its window is full.
         """
+        first = self._stream.take_first()
+        if first is not None:
+            self._chunks.put_back(first)
         self._chunks.follow(on_news)
 
     def pull(self) -> tuple[Run | None, list[Chunk] | None]:

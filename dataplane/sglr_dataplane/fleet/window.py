@@ -23,13 +23,16 @@ class Window:
 
     def add(self, now: float, *, first: int = 0, second: int = 0) -> None:
         """Count at *now*; times never go back."""
-        slot = self._slots[self._turn(now)]
+        tick = int(now / self._width)
+        if tick > self._newest:
+            self._turn(tick)
+        slot = self._slots[tick % _SLOTS]
         slot[0] += first
         slot[1] += second
 
     def counts(self, now: float) -> tuple[int, int]:
         """Return both counts as of *now*."""
-        self._turn(now)
+        self._turn(int(now / self._width))
         return sum(slot[0] for slot in self._slots), sum(slot[1] for slot in self._slots)
 
     def clear(self) -> None:
@@ -37,10 +40,8 @@ class Window:
         for slot in self._slots:
             slot[:] = [0, 0]
 
-    def _turn(self, now: float) -> int:
-        """Forget what is too old and return the slot of *now*."""
-        tick = int(now / self._width)
+    def _turn(self, tick: int) -> None:
+        """Forget what is too old at *tick*."""
         for old in range(max(self._newest + 1, tick - _SLOTS + 1), tick + 1):
             self._slots[old % _SLOTS][:] = [0, 0]
         self._newest = max(self._newest, tick)
-        return tick % _SLOTS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.policies import C
 
 _MASK: Final = 2**64 - 1
+_weight: Final = attrgetter("weight")
 
 
 def key_of(text: str) -> int:
@@ -47,8 +49,7 @@ def best(key: int, candidates: Sequence[C]) -> C:
 
 def weigh_alike(candidates: Sequence[C]) -> bool:
     """Return whether all *candidates* are to have equally much."""
-    first = candidates[0].weight
-    return all(candidate.weight == first for candidate in candidates)
+    return len(candidates) == 1 or len(set(map(_weight, candidates))) == 1
 
 
 def best_with_room(key: int, candidates: Sequence[C], factor_percent: int) -> C:
