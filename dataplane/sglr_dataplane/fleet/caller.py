@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -13,16 +12,15 @@ from sglr_dataplane.fleet.rates import UNLIMITED, Rates
 from sglr_proto.backend import BodyField, PolicyName, Routing, SGLangBackend
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, gc=False):
     """The sender of one request."""
 
     name: str = ""
     """Whose key it came with; ``""`` when nobody knows. Callers of one name share what is fair."""
     priority: Priority = Priority.NORMAL
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """The request's headers, by their names in lower case."""
-    body: bytes = field(default=b"", repr=False)
+    body: bytes = b""
     """The request's body, JSON."""
     models: frozenset[str] | None = None
     """The models it may use; None: all."""
@@ -33,6 +31,9 @@ class Caller:
     """The backends whose own keys it came with; None: all, with a key of the router itself."""
     is_confined: bool = False
     """Whether it may use those backends and no others."""
+
+    def __repr__(self) -> str:
+        return f"<Caller {self.name!r} {self.priority.name}>"
 
     def may_use(self, model: str) -> bool:
         """Return whether it may use *model*."""

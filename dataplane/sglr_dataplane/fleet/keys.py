@@ -72,16 +72,13 @@ class Keys:
         """
         self._processes = processes
         self._path = Path(path) if path is not None else None
+        self.are_needed = path is not None
+        """Whether requests must come with a key."""
         self._stamp: tuple[int, int, int] | None = None
         self._keys: tuple[Key, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Keys of {sorted({key.name for key in self._keys})}>"
-
-    @property
-    def are_needed(self) -> bool:
-        """Whether requests must come with a key."""
-        return self._path is not None
 
     def find(self, presented: str) -> Key | None:
         """Return the key that *presented* is; None when it is none.

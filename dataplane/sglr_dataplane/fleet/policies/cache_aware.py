@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.fleet.policies.exact_index import ExactIndex
-from sglr_dataplane.fleet.policies.hashing import best
+from sglr_dataplane.fleet.policies.hashing import best, weigh_alike
 from sglr_dataplane.fleet.policies.prefix_index import PrefixIndex, block_hashes, seed_of
 
 if TYPE_CHECKING:
@@ -72,11 +72,13 @@ class CacheAware:
     def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # the prompt is the key
         """Return the cheapest candidate and remember that it will hold the prompt."""
         seed = seed_of(job.adapter)
-        hashes = tuple(block_hashes(job.input_ids, self._block_tokens, _LONGEST, seed))
-        depths = self._depths(hashes, [candidate.id for candidate in candidates])
-        longest = max(depths.values())
-        unseen = hashes[longest] if longest < len(hashes) else hash(job.input_ids) ^ seed
-        chosen = self._cheapest(candidates, depths, unseen)
+        hashes = block_hashes(job.input_ids, self._block_tokens, _LONGEST, seed)
+        chosen = candidates[0]
+        if len(candidates) > 1:
+            depths = self._depths(hashes, [candidate.id for candidate in candidates])
+            longest = max(depths.values())
+            unseen = hashes[longest] if longest < len(hashes) else hash(job.input_ids) ^ seed
+            chosen = self._cheapest(candidates, depths, unseen)
         index = self._under_way if self.told.knows(chosen.id) else self._sent
         index.add(hashes, chosen.id, self._clock())
         return chosen
@@ -93,9 +95,12 @@ class CacheAware:
         return depths
 
     def _cheapest(self, candidates: Sequence[C], depths: dict[str, int], key: int) -> C:
-        # A worker of half the weight counts as twice as busy.
-        heaviest = max(candidate.weight for candidate in candidates)
-        loads = [candidate.load * heaviest / candidate.weight for candidate in candidates]
+        loads: list[float] = [candidate.load for candidate in candidates]
+        if not weigh_alike(candidates):
+            # A worker of half the weight counts as twice as busy.
+            weights = [candidate.weight for candidate in candidates]
+            heaviest = max(weights)
+            loads = [load * heaviest / each for load, each in zip(loads, weights, strict=True)]
         least = min(loads) + self._slack
         costs = [
             self._load_tokens * max(load - least, 0) - self._block_tokens * depths[candidate.id]

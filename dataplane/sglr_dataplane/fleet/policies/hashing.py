@@ -37,6 +37,8 @@ def score(key: int, id: str) -> int:
 
 def best(key: int, candidates: Sequence[C]) -> C:
     """Return the candidate that *key* belongs to; each has keys by its weight."""
+    if len(candidates) == 1:
+        return candidates[0]
     if weigh_alike(candidates):
         return max(candidates, key=lambda candidate: score(key, candidate.id))
     # Thaler, Ravishankar; weights by Schindelhauer, Schomaker: the logarithm of a uniform number
@@ -49,7 +51,7 @@ def best(key: int, candidates: Sequence[C]) -> C:
 
 def weigh_alike(candidates: Sequence[C]) -> bool:
     """Return whether all *candidates* are to have equally much."""
-    return len(candidates) == 1 or len(set(map(_weight, candidates))) == 1
+    return len(set(map(_weight, candidates))) == 1
 
 
 def best_with_room(key: int, candidates: Sequence[C], factor_percent: int) -> C:

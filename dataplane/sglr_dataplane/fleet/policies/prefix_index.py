@@ -8,7 +8,7 @@ since is gone. So memory is bounded, and nothing has to be swept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from sglr_dataplane.fleet.policies.hashing import key_of
@@ -25,15 +25,16 @@ def seed_of(adapter: str) -> int:
     return key_of(adapter) if adapter else 0
 
 
-def block_hashes(ids: tuple[int, ...], size: int, most: int, seed: int = 0) -> Iterator[int]:
-    """Yield the hash of *ids* up to the end of each whole block, at most *most* of them.
+def block_hashes(ids: tuple[int, ...], size: int, most: int, seed: int = 0) -> tuple[int, ...]:
+    """Return the hash of *ids* up to the end of each whole block, at most *most* of them.
 
     Integers hash alike in every process, and so do tuples of them.
     """
-    so_far = seed
+    so_far, found = seed, list[int]()
     for begin in range(0, min(len(ids) - size + 1, size * most), size):
         so_far = hash((so_far, ids[begin : begin + size]))
-        yield so_far
+        found.append(so_far)
+    return tuple(found)
 
 
 class PrefixIndex:

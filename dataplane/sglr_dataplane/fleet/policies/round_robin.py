@@ -33,6 +33,9 @@ class RoundRobin:
 
     def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # takes any job
         """Return the candidate next in the round."""
+        if len(candidates) == 1:
+            self._last = candidates[0].id
+            return candidates[0]
         if not weigh_alike(candidates):
             return self._richest(candidates)
         later = [candidate for candidate in candidates if candidate.id > self._last]
