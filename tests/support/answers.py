@@ -132,7 +132,7 @@ def answer(
     asked: ChatRequest | CompletionRequest, items: Sequence[Chunk] | AsyncIterator[Chunk]
 ) -> Answer:
     """Return the answer that *items* are to *asked*."""
-    sampling = sampling_of(asked.sampling, vocab_size=recipe().vocabulary.size, fewest_tokens=0)
+    sampling = sampling_of(asked.sampling, vocab_size=recipe().vocabulary.size)
     job = Job("0" * 32, "m", PROMPT.ids, sampling, asked.stream, logprobs=asked.logprobs)
     source = items if isinstance(items, AsyncIterator) else _each(items)
     return Answer(source, choices_of(asked, recipe(), [PROMPT], [job]))

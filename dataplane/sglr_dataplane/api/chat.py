@@ -199,7 +199,6 @@ class Walk:
             vocab_size=vocab_size,
             defaults=defaults_of(facts.default_sampling_params if facts else ""),
             constraint=held.constraint,
-            fewest_tokens=asked.fewest_tokens,
         )
         check_length(
             len(prompt.ids),

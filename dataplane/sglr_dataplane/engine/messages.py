@@ -62,8 +62,9 @@ def sampling_params(sampling: Sampling) -> scheduler_pb2.SamplingParams:
         min_new_tokens=sampling.min_new_tokens,
         ignore_eos=sampling.ignore_eos,
         no_stop_trim=sampling.no_stop_trim,
-        logit_bias={str(token_id): bias for token_id, bias in sampling.logit_bias},
     )
+    for token_id, bias in sampling.logit_bias:
+        params.logit_bias[str(token_id)] = bias
     if sampling.constraint is not None:
         setattr(params, sampling.constraint.kind, sampling.constraint.source)
     return params

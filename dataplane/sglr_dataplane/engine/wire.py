@@ -34,7 +34,7 @@ _REQUIRE_REASONING: Final = b"\x90\x01\x01"
 def write_job(job: Job) -> bytes:
     """Return *job* as the ``GenerateRequest`` that the stubs would write.
 
-    The ids are written in three bytes each, which every reader of protobuf takes and which can be
+    The ids are written in four bytes each, which every reader of protobuf takes and which can be
     made without a loop; so the bytes differ from the stubs', and the message they say does not.
     """
     ids = job.packed_ids or pack_ids(job.input_ids)
@@ -84,15 +84,15 @@ def pack_varint(value: int) -> bytes:
     return bytes(out)
 
 
-# A token id's three bytes are made from the bytes of its little-endian word, for all ids at once:
-# every byte of a word is one plane, and a plane is mapped by a table.
-_LOW: Final = bytes(byte & 0x7F | _CONTINUES for byte in range(256))
-_LOW_CARRY: Final = bytes(byte >> 7 for byte in range(256))
-_MIDDLE: Final = bytes(byte << 1 & 0x7F | _CONTINUES for byte in range(256))
-_MIDDLE_CARRY: Final = bytes(byte >> 6 for byte in range(256))
-_HIGH: Final = bytes(byte << 2 & 0x7F for byte in range(256))
-_HIGH_FITS: Final = bytes(range(32))
-"""What the third byte of a word may be when 21 bits are enough."""
+# A token id's four bytes are made from its little-endian word, for all ids at once: a prompt's words
+# are one large number, of which each mask takes seven bits of every word.
+_AT_ONCE: Final = 8_192
+"""Ids packed in one go: a sixth of a millisecond, in which no other thread has its turn."""
+_SEVENS: Final = tuple(
+    int.from_bytes((0x7F << 8 * at).to_bytes(4, "little") * _AT_ONCE, "little") for at in range(4)
+)
+_GOES_ON: Final = int.from_bytes(b"\x80\x80\x80\0" * _AT_ONCE, "little")
+_TOO_WIDE: Final = int.from_bytes(b"\0\0\0\xf0" * _AT_ONCE, "little")
 
 
 def pack_ids(ids: tuple[int, ...]) -> bytes:
@@ -101,24 +101,20 @@ def pack_ids(ids: tuple[int, ...]) -> bytes:
     Raises:
         ValueError: An id is out of range.
     """
+    size = len(ids)
+    if size > _AT_ONCE:
+        slices = (ids[start : start + _AT_ONCE] for start in range(0, size, _AT_ONCE))
+        return b"".join(map(pack_ids, slices))
     try:
-        words = struct.pack(f"<{len(ids)}I", *ids)
+        words = int.from_bytes(struct.pack(f"<{size}I", *ids), "little")
     except struct.error as error:
         raise ValueError("A token id is not in range(2**32).") from error
-    low, middle, high = words[0::4], words[1::4], words[2::4]
-    if words[3::4].strip(b"\0") or high.translate(None, _HIGH_FITS):
+    if words & _TOO_WIDE:
         return b"".join(map(pack_varint, ids))
-    out = bytearray(3 * len(ids))
-    out[0::3] = low.translate(_LOW)
-    out[1::3] = _union(middle.translate(_MIDDLE), low.translate(_LOW_CARRY))
-    out[2::3] = _union(high.translate(_HIGH), middle.translate(_MIDDLE_CARRY))
-    return bytes(out)
-
-
-def _union(left: bytes, right: bytes) -> bytes:
-    """Return the bitwise or of two strings of one length."""
-    union = int.from_bytes(left, "little") | int.from_bytes(right, "little")
-    return union.to_bytes(len(left), "little")
+    first, second, third, fourth = _SEVENS
+    packed = words & first | words << 1 & second | words << 2 & third | words << 3 & fourth
+    packed |= _GOES_ON & (1 << 32 * size) - 1
+    return packed.to_bytes(4 * size, "little")
 
 
 _MORE: Final = rb"[\x80-\xff]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +23,12 @@ def integer_in(value: int | None, param: str, low: int, high: int) -> int | None
 
 
 def number_in(value: float | None, param: str, low: float, high: float) -> float | None:
-    """Return *value*, if it is None or finite and within *low* to *high*.
+    """Return *value*, if it is None or within *low* to *high*.
 
     Raises:
         InvalidRequestError: It is not.
     """
-    if value is None or (math.isfinite(value) and low <= value <= high):
+    if value is None or low <= value <= high:  # which NaN is not
         return value
     raise _outside("decimal", value, param, low, high)
 

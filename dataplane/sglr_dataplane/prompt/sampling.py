@@ -7,10 +7,10 @@ its HTTP path only; the ranges here are that method's, or narrower where it lets
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 
@@ -32,10 +32,13 @@ MAX_BIASES = 1024
 MIN_REPETITION_PENALTY = 0.01
 """sglang allows all above 0, but dividing logits by 1e-38 gives infinities, then NaN."""
 _GREEDY_TOP_K = 1
-_Number = TypeVar("_Number", int, float)
+_ROUNDED_TO_ZERO = 2.0**-150
+"""Up to here a number is 0 on the wire, whose ``float`` has 32 bits."""
+_MODELS = 256
+"""Whose defaults are kept as read."""
 
 
-class SamplingParameters(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingParameters(msgspec.Struct, frozen=True):
     """How a client wants tokens chosen, in OpenAI's and SGLang's names; None means unset."""
 
     temperature: float | None = None
@@ -57,92 +60,111 @@ class SamplingParameters(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[str, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingDefaults:
-    """What the model's ``generation_config`` says where the client says nothing."""
+_VALUES: Final = attrgetter(*SamplingParameters.__struct_fields__)
+_LIMITS: tuple[tuple[Callable[[Any, str, Any, Any], object], str, float, float], ...] = (
+    (number_in, "temperature", 0, 2),
+    (number_in, "top_p", 0, 1),
+    (integer_in, "top_k", -1, INT32_MAX),
+    (number_in, "min_p", 0, 1),
+    (number_in, "frequency_penalty", -2, 2),
+    (number_in, "presence_penalty", -2, 2),
+    (number_in, "repetition_penalty", MIN_REPETITION_PENALTY, 2),
+)
+"""Of the first fields, in their order."""
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
+
+class SamplingDefaults(msgspec.Struct, frozen=True):
+    """What counts where the client says nothing: OpenAI's values, or the model's own."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
 
-_UNSET = SamplingDefaults()
+_OPENAI: Final = SamplingDefaults()
+
+
+def in_range(sent: SamplingParameters, *, fewest_tokens: int = 1) -> SamplingParameters:
+    """Return the sampling parameters in *sent*, and nothing else that it holds.
+
+    Args:
+        sent: What the client sent; refused if a value is out of range for any model.
+        fewest_tokens: The least that it may ask for.
+
+    Raises:
+        InvalidRequestError: A value is out of range; *param* names it.
+    """
+    values = _VALUES(sent)
+    for value, (check, param, low, high) in zip(values, _LIMITS, strict=False):
+        if value is not None:
+            check(value, param, low, high)
+    integer_in(sent.max_completion_tokens, "max_completion_tokens", fewest_tokens, INT32_MAX)
+    integer_in(sent.max_tokens, "max_tokens", fewest_tokens, INT32_MAX)
+    if sent.min_tokens is not None:
+        most = _max_new_tokens(sent)
+        integer_in(sent.min_tokens, "min_tokens", 0, INT32_MAX if most is None else most)
+    if sent.n is not None:
+        integer_in(sent.n, "n", 1, MAX_N)
+    if sent.stop is not None:
+        _check_stops(sent.stop)
+    if sent.stop_token_ids is not None:
+        _stop_ids(sent.stop_token_ids, INT32_MAX)
+    if sent.logit_bias is not None:
+        _biases(sent.logit_bias, INT32_MAX)
+    return SamplingParameters(*values)
 
 
 def sampling_of(
     parameters: SamplingParameters,
     *,
     vocab_size: int,
-    defaults: SamplingDefaults = _UNSET,
+    defaults: SamplingDefaults = _OPENAI,
     constraint: Constraint | None = None,
-    fewest_tokens: int = 1,
 ) -> Sampling:
     """Return *parameters* as an engine takes them: finite, in range, and complete.
 
     Args:
-        parameters: What the client sent.
+        parameters: What the client sent, as ``in_range`` returned it.
         vocab_size: The tokenizer's real vocabulary; ids must be below.
         defaults: Values for what the client left unset.
         constraint: The grammar to keep to, if any.
-        fewest_tokens: The least that a client may ask for.
 
     Raises:
-        InvalidRequestError: A value is out of range; *param* names it.
+        InvalidRequestError: An id is none of the vocabulary; *param* names it.
     """
-    check_ranges(parameters, fewest_tokens=fewest_tokens)
-    top_p = _first(parameters.top_p, defaults.top_p, 1.0)
-    top_k = _first(parameters.top_k, defaults.top_k, -1)
-    if _as_float32(top_p) == 0.0:  # OpenAI takes 0; on the wire it would mean 1
+    temperature, top_p, top_k, min_p, repetition_penalty = [
+        default if value is None else value
+        for value, default in zip(_DEFAULTED(parameters), _DEFAULTED(defaults), strict=True)
+    ]
+    if top_p <= _ROUNDED_TO_ZERO:  # OpenAI takes 0; on the wire it would mean 1
         top_p, top_k = 1.0, _GREEDY_TOP_K
+    stop, ids, biases = parameters.stop, parameters.stop_token_ids, parameters.logit_bias
     return Sampling(
-        temperature=_first(parameters.temperature, defaults.temperature, 1.0),
+        temperature=temperature,
         top_p=top_p,
         top_k=min(top_k, vocab_size) or -1,
-        min_p=_first(parameters.min_p, defaults.min_p, 0.0),
+        min_p=min_p,
         frequency_penalty=parameters.frequency_penalty or 0.0,
         presence_penalty=parameters.presence_penalty or 0.0,
-        repetition_penalty=_first(parameters.repetition_penalty, defaults.repetition_penalty, 1.0),
+        repetition_penalty=repetition_penalty,
         max_new_tokens=_max_new_tokens(parameters),
         min_new_tokens=parameters.min_tokens or 0,
-        stop=_stops(parameters),
-        stop_token_ids=_stop_ids(parameters, vocab_size),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
+        stop_token_ids=_stop_ids(ids, vocab_size) if ids else (),
         ignore_eos=bool(parameters.ignore_eos),
         no_stop_trim=bool(parameters.no_stop_trim or parameters.include_stop_str_in_output),
         n=parameters.n or 1,
-        logit_bias=_biases(parameters, vocab_size),
+        logit_bias=_biases(biases, vocab_size) if biases else (),
         constraint=constraint,
     )
 
 
-def check_ranges(parameters: SamplingParameters, *, fewest_tokens: int = 1) -> None:
-    """Refuse every value that is out of range for any model.
-
-    Args:
-        parameters: What the client sent.
-        fewest_tokens: The least that it may ask for.
-
-    Raises:
-        InvalidRequestError: One is; *param* names it.
-    """
-    number_in(parameters.temperature, "temperature", 0, 2)
-    number_in(parameters.top_p, "top_p", 0, 1)
-    number_in(parameters.min_p, "min_p", 0, 1)
-    number_in(parameters.frequency_penalty, "frequency_penalty", -2, 2)
-    number_in(parameters.presence_penalty, "presence_penalty", -2, 2)
-    number_in(parameters.repetition_penalty, "repetition_penalty", MIN_REPETITION_PENALTY, 2)
-    integer_in(parameters.top_k, "top_k", -1, INT32_MAX)
-    integer_in(parameters.max_completion_tokens, "max_completion_tokens", fewest_tokens, INT32_MAX)
-    integer_in(parameters.max_tokens, "max_tokens", fewest_tokens, INT32_MAX)
-    most = _max_new_tokens(parameters)
-    integer_in(parameters.min_tokens, "min_tokens", 0, INT32_MAX if most is None else most)
-    integer_in(parameters.n, "n", 1, MAX_N)
-    _stops(parameters)
-    _stop_ids(parameters, INT32_MAX)
-    _biases(parameters, INT32_MAX)
+_DEFAULTED: Final = attrgetter(*SamplingDefaults.__struct_fields__)
 
 
+@lru_cache(_MODELS)
 def defaults_of(text: str) -> SamplingDefaults:
     """Return the defaults in *text*, a worker's ``default_sampling_params_json``.
 
@@ -151,9 +173,9 @@ def defaults_of(text: str) -> SamplingDefaults:
     try:
         config: Any = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError):
-        return _UNSET
+        return _OPENAI
     if not is_object(config):
-        return _UNSET
+        return _OPENAI
     return SamplingDefaults(
         temperature=_default(config, "temperature"),
         top_p=_default(config, "top_p"),
@@ -163,34 +185,24 @@ def defaults_of(text: str) -> SamplingDefaults:
     )
 
 
-def _default(config: Mapping[str, Any], name: str) -> float | None:
+def _default(config: Mapping[str, Any], name: str) -> float:
     value = config.get(name)
+    unset: float = getattr(_OPENAI, name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
+        return unset
     try:
         value = float(value)
-        check_ranges(msgspec.structs.replace(SamplingParameters(), **{name: value}))
+        in_range(msgspec.structs.replace(SamplingParameters(), **{name: value}))
     except (InvalidRequestError, OverflowError):
-        return None
+        return unset
     return value
 
 
-def _default_top_k(config: Mapping[str, Any]) -> int | None:
+def _default_top_k(config: Mapping[str, Any]) -> int:
     value = config.get("top_k")
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value <= INT32_MAX:
-        return None
+        return _OPENAI.top_k
     return value
-
-
-def _first(value: _Number | None, default: _Number | None, otherwise: _Number) -> _Number:
-    if value is not None:
-        return value
-    return otherwise if default is None else default
-
-
-def _as_float32(value: float) -> float:
-    """Return *value* as it arrives: the wire's ``float`` has 32 bits."""
-    return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def _max_new_tokens(parameters: SamplingParameters) -> int | None:
@@ -200,11 +212,11 @@ def _max_new_tokens(parameters: SamplingParameters) -> int | None:
     return parameters.max_tokens
 
 
-def _stops(parameters: SamplingParameters) -> tuple[str, ...]:
-    stops = [parameters.stop] if isinstance(parameters.stop, str) else parameters.stop or []
+def _check_stops(sent: str | list[str]) -> None:
+    stops = [sent] if isinstance(sent, str) else sent
     at_most(stops, "stop", MAX_STOPS)
     for at, stop in enumerate(stops):
-        param = "stop" if isinstance(parameters.stop, str) else f"stop[{at}]"
+        param = "stop" if isinstance(sent, str) else f"stop[{at}]"
         if not stop:
             raise InvalidRequestError(
                 f"Invalid '{param}': an empty string would stop before the first token; leave it"
@@ -219,19 +231,16 @@ def _stops(parameters: SamplingParameters) -> tuple[str, ...]:
                 param=param,
                 code="string_above_max_length",
             )
-    return tuple(stops)
 
 
-def _stop_ids(parameters: SamplingParameters, vocab_size: int) -> tuple[int, ...]:
-    ids = parameters.stop_token_ids or []
+def _stop_ids(ids: list[int], vocab_size: int) -> tuple[int, ...]:
     at_most(ids, "stop_token_ids", MAX_STOP_TOKEN_IDS)
     for at, token_id in enumerate(ids):
         integer_in(token_id, f"stop_token_ids[{at}]", 0, vocab_size - 1)
     return tuple(ids)
 
 
-def _biases(parameters: SamplingParameters, vocab_size: int) -> tuple[tuple[int, float], ...]:
-    biases = parameters.logit_bias or {}
+def _biases(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
     at_most(tuple(biases), "logit_bias", MAX_BIASES)
     checked: dict[int, float] = {}
     for key, bias in biases.items():

@@ -21,8 +21,8 @@ from sglr_dataplane.prompt.template import ChatTemplate
 from sglr_dataplane.prompt.tokenizer import Fits, Tokenizer
 from sglr_dataplane.vocab import Vocabulary
 
-_SLICE: Final = 32_768
-"""Ids packed in one go: a millisecond's work."""
+_LONG: Final = 32_768
+"""Ids that are packed in less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,6 @@ def _packed(make: Callable[[], PromptIds]) -> PromptIds:
     """Return what *make* returns, packed if it is long: for the thread that has time for it."""
     prompt = make()
     ids = prompt.ids
-    if len(ids) <= _SLICE:
+    if len(ids) <= _LONG:
         return prompt
-    slices = (ids[start : start + _SLICE] for start in range(0, len(ids), _SLICE))
-    return replace(prompt, packed=b"".join(map(pack_ids, slices)))
+    return replace(prompt, packed=pack_ids(ids))

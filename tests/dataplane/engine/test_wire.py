@@ -75,6 +75,19 @@ def test_ids_of_every_length_are_written(top: int) -> None:
     assert tuple(read.input_ids) == ids
 
 
+@pytest.mark.parametrize("length", [0, 1, 8_191, 8_192, 8_193, 20_000])
+@pytest.mark.parametrize("odd", [7, 2**28])
+def test_prompts_of_every_length_are_written(length: int, odd: int) -> None:
+    """However many ids there are, each arrives, also beside one that is too wide for the rest."""
+    ids = (*range(150_000, 150_000 + length), odd)
+
+    read = pb.TokenizedInput()
+    packed = pack_ids(ids)
+    read.ParseFromString(b"\x12" + pack_varint(len(packed)) + packed)
+
+    assert tuple(read.input_ids) == ids
+
+
 @pytest.mark.parametrize("ids", [(-1,), (2**32,), (1, 2, 2**40)])
 def test_ids_out_of_range_are_refused(ids: tuple[int, ...]) -> None:
     """They cannot be a token of any vocabulary."""

@@ -18,6 +18,7 @@ from sglr_dataplane.prompt.sampling import (
     SamplingDefaults,
     SamplingParameters,
     defaults_of,
+    in_range,
     sampling_of,
 )
 
@@ -27,7 +28,7 @@ VOCAB = 1000
 def sampled(**fields: Any) -> Sampling:
     """Return the sampling of a request with *fields*, for a vocabulary of 1000."""
     parameters = msgspec.json.decode(json.dumps(fields), type=SamplingParameters)
-    return sampling_of(parameters, vocab_size=VOCAB)
+    return sampling_of(in_range(parameters), vocab_size=VOCAB)
 
 
 def refused(**fields: Any) -> InvalidRequestError:
@@ -142,7 +143,7 @@ def test_numbers_that_are_none_are_refused(name: str, value: float) -> None:
     """A NaN temperature ends an engine; JSON cannot say it, but another API's adapter might."""
     parameters = msgspec.structs.replace(SamplingParameters(), **{name: value})
     with pytest.raises(InvalidRequestError) as caught:
-        sampling_of(parameters, vocab_size=VOCAB)
+        in_range(parameters)
 
     assert caught.value.param == name
 

@@ -18,7 +18,6 @@ from sglr_dataplane.api.schema.common import (
     StreamUsage,
     Thoughts,
     constraint_part,
-    sampling_part,
     stream_usage,
 )
 from sglr_dataplane.api.schema.fields import CHAT_FIELDS
@@ -29,7 +28,7 @@ from sglr_dataplane.job import Constraint, LogprobsWish
 from sglr_dataplane.prompt.constraint import tool_constraint
 from sglr_dataplane.prompt.conversation import Conversation, Message, Tool, ToolChoice
 from sglr_dataplane.prompt.ranges import integer_in
-from sglr_dataplane.prompt.sampling import SamplingParameters, check_ranges
+from sglr_dataplane.prompt.sampling import SamplingParameters, in_range
 
 
 class ChatBody(GeneratingBody, frozen=True, kw_only=True):
@@ -63,7 +62,6 @@ class ChatRequest:
     """A chat completion request that is valid for some model."""
 
     prompt_field: ClassVar[str] = "messages"
-    fewest_tokens: ClassVar[int] = 1
 
     model: str
     """A backend's name or alias, as the client wrote it."""
@@ -127,14 +125,14 @@ def chat_request(
 
 def _checked(sent: ChatBody) -> ChatRequest:
     check_messages(sent.messages)
-    check_ranges(sent)
+    sampling = in_range(sent)
     tools = tools_of(sent.tools, sent.functions)
     choice = choice_of(sent.tool_choice, sent.function_call, tools)
     parallel = sent.parallel_tool_calls is not False
     return ChatRequest(
         model=sent.model,
         conversation=_conversation(sent, tools, choice),
-        sampling=sampling_part(sent),
+        sampling=sampling,
         constraint=_constraint(sent, tool_constraint(tools, choice, parallel=parallel)),
         parallel_tool_calls=parallel,
         stream=bool(sent.stream),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 import msgspec
@@ -56,7 +57,8 @@ _GRAMMARS: Final = (
     "guided_choice",
     "structured_outputs",
 )
-_SAMPLING: Final = SamplingParameters.__struct_fields__
+_GRAMMAR_VALUES: Final = attrgetter(*_GRAMMARS)
+_NO_GRAMMAR: Final = (None,) * len(_GRAMMARS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +86,13 @@ def stream_usage(sent: GeneratingBody) -> StreamUsage:
     return StreamUsage(bool(options.include_usage), always and bool(options.include_usage))
 
 
-def sampling_part(sent: SamplingParameters) -> SamplingParameters:
-    """Return those fields alone: a body holds the prompt too."""
-    return SamplingParameters(**{name: getattr(sent, name) for name in _SAMPLING})
-
-
 def constraint_part(sent: GeneratingBody) -> Constraint | None:
     """Return the grammar that *sent* asks for, under whichever of its names.
 
     Raises:
         InvalidRequestError: It is malformed, or there are two.
     """
-    return grammar_of({name: getattr(sent, name) for name in _GRAMMARS})
+    values = _GRAMMAR_VALUES(sent)
+    if values == _NO_GRAMMAR:
+        return None
+    return grammar_of(dict(zip(_GRAMMARS, values, strict=True)))

@@ -14,7 +14,6 @@ from sglr_dataplane.api.schema.common import (
     GeneratingBody,
     StreamUsage,
     constraint_part,
-    sampling_part,
     stream_usage,
 )
 from sglr_dataplane.api.schema.fields import COMPLETION_FIELDS
@@ -22,7 +21,7 @@ from sglr_dataplane.api.schema.refusals import invalid, missing, mistyped
 from sglr_dataplane.job import Constraint, LogprobsWish
 from sglr_dataplane.prompt.json_values import is_array
 from sglr_dataplane.prompt.ranges import at_most, integer_in
-from sglr_dataplane.prompt.sampling import SamplingParameters, check_ranges
+from sglr_dataplane.prompt.sampling import SamplingParameters, in_range
 
 MAX_PROMPTS: Final = 512
 """Each is a job of its own; evaluations send a few hundred at once."""
@@ -51,7 +50,6 @@ class CompletionRequest:
     """A request to go on writing one or several texts."""
 
     prompt_field: ClassVar[str] = "prompt"
-    fewest_tokens: ClassVar[int] = 0
     """Evaluations ask for no token at all, and for the prompt's log probabilities."""
 
     model: str | None
@@ -132,12 +130,11 @@ def _source(value: Any, path: str) -> PromptSource:
 
 
 def _sampling(sent: CompletionBody, prompts: int) -> SamplingParameters:
-    check_ranges(sent, fewest_tokens=CompletionRequest.fewest_tokens)
+    fields = in_range(sent, fewest_tokens=0)
     n = sent.n or 1
     if sent.best_of is not None and sent.best_of != n:
         raise invalid("best_of", f"expected the value of 'n', {n}: candidates are not ranked here")
     check_choices(prompts, n, "n")
-    fields = sampling_part(sent)
     if fields.max_tokens is None and fields.max_completion_tokens is None:
         return with_max_tokens(fields, DEFAULT_MAX_TOKENS)
     return fields

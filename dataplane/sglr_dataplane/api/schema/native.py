@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from sglr_dataplane.api.schema.bodies import BodyReader
-from sglr_dataplane.api.schema.common import SEED_WARNING, sampling_part
+from sglr_dataplane.api.schema.common import SEED_WARNING
 from sglr_dataplane.api.schema.completions import (
     CompletionRequest,
     PromptSource,
@@ -21,7 +21,7 @@ from sglr_dataplane.api.schema.native_fields import NATIVE_FIELDS, NATIVE_SAMPLI
 from sglr_dataplane.api.schema.refusals import invalid, missing, of_validation
 from sglr_dataplane.job import LogprobsWish
 from sglr_dataplane.prompt.ranges import integer_in
-from sglr_dataplane.prompt.sampling import INT32_MAX, SamplingParameters, check_ranges
+from sglr_dataplane.prompt.sampling import INT32_MAX, SamplingParameters, in_range
 
 DEFAULT_MAX_TOKENS: Final = 128
 """sglang's, for this API alone."""
@@ -130,13 +130,10 @@ def _given(fields: dict[str, Any]) -> NativeSampling:
 def _sampling(given: NativeSampling) -> SamplingParameters:
     most = integer_in(given.max_new_tokens, "sampling_params.max_new_tokens", 0, INT32_MAX)
     integer_in(given.min_new_tokens, "sampling_params.min_new_tokens", 0, most or INT32_MAX)
-    sampling = msgspec.structs.replace(
-        sampling_part(given),
-        max_tokens=most,
-        max_completion_tokens=None,
-        min_tokens=given.min_new_tokens,
+    renamed = msgspec.structs.replace(
+        given, max_tokens=most, max_completion_tokens=None, min_tokens=given.min_new_tokens
     )
-    check_ranges(sampling, fewest_tokens=NativeRequest.fewest_tokens)
+    sampling = in_range(renamed, fewest_tokens=0)
     if sampling.max_tokens is None:
         return with_max_tokens(sampling, DEFAULT_MAX_TOKENS)
     return sampling
