@@ -124,13 +124,16 @@ class Dispatcher:
         owners = _owners(pool, caller)
         for owner, rates in owners:
             self._meter.admit(owner, rates, len(job.input_ids))
-        now = self._clock()
-        pool.budget.request(now)
+        came_at = self._clock()
+        pool.budget.request(came_at)
         if self._tracer is None and (trace := fields_of(caller.headers)):
             job = carrying(job, trace)
-        ends_at = now + pool.settings.deadlines.total
-        slot = await self._enter(pool, caller, ends_at)
-        entered_at = self._clock()
+        ends_at = came_at + pool.settings.deadlines.total
+        try:
+            slot = await pool.gate.enter(caller.name, caller.priority, ends_at)
+        finally:
+            entered_at = self._clock()
+            self._on_stage(backend_key, "queue", entered_at - came_at)
         try:
             attempts = Attempts(pool, job, routing_key(pool.backend.spec.routing, caller), ends_at)
             stream = await self._try_workers(attempts, slot)
@@ -142,14 +145,6 @@ class Dispatcher:
         # Its counts, not the stream: it could not end by being dropped.
         stream.afterwards(partial(self._ended, slot, owners, stream.completion))
         return stream
-
-    async def _enter(self, pool: Pool, caller: Caller, ends_at: float) -> Slot:
-        """Return a place for a job of *caller*; raises TooManyRequestsError."""
-        came_at = self._clock()
-        try:
-            return await pool.gate.enter(caller.name, caller.priority, ends_at)
-        finally:
-            self._on_stage(pool.key, "queue", self._clock() - came_at)
 
     def _ended(self, slot: Slot, owners: Owners, completion: Mapping[int, int]) -> None:
         slot.release()

@@ -131,7 +131,7 @@ def _worker(worker: Worker, now: float, limit: int | None) -> dict[str, Any]:
     facts = worker.facts
     if limit is None and facts is not None:
         limit = facts.max_running_requests
-    answered_at = worker.answered_at
+    answered_at, first = worker.answered_at, worker.first_token_seconds
     return {
         "worker": worker.name,
         "id": worker.id,
@@ -152,5 +152,5 @@ def _worker(worker: Worker, now: float, limit: int | None) -> dict[str, Any]:
         "breaker": worker.breaker.state.value,
         "failures_in_a_row": worker.breaker.failures,
         "answered_seconds_ago": round(now - answered_at, 1) if answered_at is not None else None,
-        "first_token_seconds": worker.first_token_seconds,
+        "first_token_seconds": round(first, 4) if first is not None else None,
     }

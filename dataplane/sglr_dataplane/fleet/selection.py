@@ -105,11 +105,12 @@ def offer(
             place, left = _group(worker, ejected, now), worker.room(limit, now)
         if place is None:
             continue
-        if left > 0:
-            groups[place].append(worker)
+        if left <= 0:
+            is_full = is_full or place < _LAST_RESORT
+            continue
+        groups[place].append(worker)
         if place < _LAST_RESORT:
-            is_full = is_full or left <= 0
-            room += max(left, 0)
+            room += left
             if room > enough:
                 break
     # Nobody is sent to a bad worker because the good ones are busy.

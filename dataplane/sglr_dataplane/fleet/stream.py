@@ -17,7 +17,7 @@ from sglr_dataplane.errors import (
 from sglr_dataplane.fleet.breaker import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sglr_dataplane.engine import ChunkStream
     from sglr_dataplane.engine.outlets import Outlet, Spoken
@@ -84,7 +84,7 @@ class Stream:
             RouterError: It did not come, or the worker was declared down before it did; another
                 worker may be tried.
         """
-        ends_at = asyncio.get_running_loop().time() + self.time_left
+        ends_at = asyncio.get_running_loop().time() + self._ends_at - self._clock()
         limit = asyncio.Timeout(ends_at)
         waits = self._lease.worker.waits
         waits.add(limit)
@@ -109,10 +109,18 @@ class Stream:
 
     async def __anext__(self) -> Chunk:
         """Return the next chunk; raises what the worker's stream raises, and at its deadline."""
-        if self._first is None:
-            chunk = await self._next()
-        else:
-            chunk, self._first = self._first, None
+        chunk, self._first = self._first, None
+        try:
+            if chunk is None:
+                chunk = await self._next()
+        except StopAsyncIteration:
+            self._lease.end(Outcome.SUCCEEDED)
+            raise
+        except RouterError as failure:
+            raise self.failed(failure) from failure.__cause__
+        except BaseException:
+            self._lease.end(Outcome.ABANDONED)
+            raise
         self.passed(chunk)
         return chunk
 
@@ -144,21 +152,13 @@ class Stream:
         self._lease.end(Outcome.ABANDONED if self._unfinished else Outcome.SUCCEEDED)
         await self._chunks.aclose()
 
-    async def _next(self) -> Chunk:
+    def _next(self) -> Awaitable[Chunk]:
+        """Return what waits for the next chunk; raises what ends the stream before that."""
         if self._lease.outcome is not None:
             raise StopAsyncIteration
-        try:
-            if self._clock() >= self._ends_at:
-                raise _over()  # noqa: TRY301  # ends like any other failure
-            return await anext(self._chunks)
-        except StopAsyncIteration:
-            self._lease.end(Outcome.SUCCEEDED)
-            raise
-        except RouterError as failure:
-            raise self.failed(failure) from failure.__cause__
-        except BaseException:
-            self._lease.end(Outcome.ABANDONED)
-            raise
+        if self._clock() >= self._ends_at:
+            raise _over()
+        return anext(self._chunks)
 
     def failed(self, failure: RouterError) -> RouterError:
         """Give the worker back after *failure*, and return that."""

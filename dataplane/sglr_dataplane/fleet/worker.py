@@ -253,8 +253,7 @@ class Worker:
         """
         self.answered_at = now
         before = self.first_token_seconds
-        mean = seconds if before is None else before + 0.1 * (seconds - before)
-        self.first_token_seconds = round(mean, 4)
+        self.first_token_seconds = seconds if before is None else before + 0.1 * (seconds - before)
 
     def was_busy(self, now: float, pause: float = BUSY) -> None:
         """Avoid it for *pause* seconds: its queue was full at *now*, which is no failure."""

@@ -33,8 +33,7 @@ def a_fleet() -> Registry:
     registry = a_registry({"w1": ScriptedEngine(), "w2": ScriptedEngine()}, clock=FakeClock(0.0))
     well, ill = registry.workers()
     well.begin()
-    well.took(0.123)
-    well.answered(95.0)
+    well.answered(95.0, 0.123)
     for _ in range(5):
         ill.breaker.leave(ill.breaker.enter(0), Outcome.FAILED, 0)
     ill.doubted("The worker cannot be reached.")
