@@ -18,9 +18,8 @@ In no group either: a worker whose connection was lost, until it has said again 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -32,13 +31,15 @@ from sglr_proto.snapshot import EndpointState
 
 _LAST_RESORT: Final = 3
 """Where the groups of the last resort begin."""
+_NOWHERE: Final = 5
+"""Where those are that may take nothing."""
 
-_tier = attrgetter("endpoint.priority")
-_standing = attrgetter(
-    *("state", "endpoint.state", "breaker.state", "suspect", "is_lost", "full_at")
-)
-_WELL: Final = (WorkerState.READY, EndpointState.READY, BreakerState.CLOSED, False, False, None)
-"""The standing of a worker of the first group that has all its room: nearly always, everybody's."""
+_READY: Final = WorkerState.READY
+_CLOSED: Final = BreakerState.CLOSED
+_WANTED: Final = EndpointState.READY
+
+
+Groups = tuple[list[Worker], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +93,22 @@ def offer(
         without: Ids to leave out.
         enough: Nobody more is looked at once there is more room than that; then some are missing.
     """
-    groups: tuple[list[Worker], ...] = ([], [], [], [], [])
+    groups: Groups = ([], [], [], [], [], [])
     room, is_full, ejected = 0, False, None
     for worker in workers:
-        place: int | None = 0
         if worker.id in without:
             continue
-        if _standing(worker) == _WELL:
-            left = (worker.most_jobs if limit is None else limit) - worker.in_flight
+        if (  # nothing speaks against it, as against hardly anybody; who is lost is suspect, too
+            worker.state is _READY
+            and not worker.suspect
+            and worker.full_at is None
+            and worker.breaker.state is _CLOSED
+            and worker.endpoint.state is _WANTED
+        ):
+            place, left = 0, (worker.most_jobs if limit is None else limit) - worker.in_flight
         else:
             ejected = ejected or ejections(workers, wanted.max_ejection_percent, now)
             place, left = _group(worker, ejected, now), worker.room(limit, now)
-        if place is None:
-            continue
         if left <= 0:
             is_full = is_full or place < _LAST_RESORT
             continue
@@ -114,19 +118,21 @@ def offer(
             if room > enough:
                 break
     # Nobody is sent to a bad worker because the good ones are busy.
-    allowed = wanted.last_resort is LastResort.FAIL_OPEN and not is_full
-    best = next(filter(None, groups if allowed else groups[:_LAST_RESORT]), groups[0])
-    return Offer(
-        tuple(best) if len(best) < 2 else _preferred(best, zone),  # noqa: PLR2004  # no choice
-        is_full and not best,
-        room or sum(worker.room(limit, now) for worker in best),
-    )
+    last = _NOWHERE if wanted.last_resort is LastResort.FAIL_OPEN and not is_full else _LAST_RESORT
+    best = next(filter(None, groups[:last]), groups[0])
+    room = room or sum(worker.room(limit, now) for worker in best)
+    return Offer(_preferred(best, zone), is_full and not best, room)
 
 
-def _preferred(group: Collection[Worker], zone: str) -> tuple[Worker, ...]:
+def _preferred(group: Sequence[Worker], zone: str) -> tuple[Worker, ...]:
     """Return those of *group* in its lowest tier, and in *zone* as far as anybody is there."""
-    lowest = min(map(_tier, group))
-    tier = tuple([worker for worker in group if _tier(worker) == lowest])
+    if len(group) < 2:  # noqa: PLR2004  # nobody to be preferred to
+        return tuple(group)
+    tiers = {worker.endpoint.priority for worker in group}
+    if len(tiers) > 1:
+        lowest = min(tiers)
+        group = [worker for worker in group if worker.endpoint.priority == lowest]
+    tier = tuple(group)
     near = tuple([worker for worker in tier if worker.endpoint.zone == zone]) if zone else ()
     return near or tier
 
@@ -146,14 +152,14 @@ def usable(workers: Iterable[Worker]) -> int:
     )
 
 
-def _group(worker: Worker, ejected: Ejections, now: float) -> int | None:
-    """Return the place of *worker*'s group, from 0; None when it may take nothing."""
+def _group(worker: Worker, ejected: Ejections, now: float) -> int:
+    """Return the place of *worker*'s group, from 0."""
     if worker.endpoint.state is EndpointState.UNREADY or worker.is_lost:
-        return None
+        return _NOWHERE
     if worker.state is WorkerState.UNHEALTHY and worker.may_still_serve:
         return 4
     if not worker.is_ready:
-        return None
+        return _NOWHERE
     if worker.id in ejected.alone:
         return 3
     if worker.endpoint.state is EndpointState.DRAINING:

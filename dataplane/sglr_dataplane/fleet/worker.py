@@ -53,14 +53,8 @@ class WorkerState(StrEnum):
 class Worker:
     """One worker of one backend. State changes in its methods only, all of them synchronous."""
 
-    state = WorkerState.PENDING
-    in_flight = 0
     facts: EngineFacts | None = None
     """What it said last of itself."""
-    most_jobs = _UNLIMITED
-    """What this process may give it at once, by what it says it runs."""
-    suspect = False
-    """Failed its last probe or dropped a connection: taken only when nothing better is left."""
     is_unreachable = False
     """Could not be reached when it was last tried: not counted as ready."""
     losses = 0
@@ -73,8 +67,6 @@ class Worker:
     the last resort is to be tried with it."""
     problem: str | None = None
     """Why it is not ready, as a sentence for operators; None when it is."""
-    full_at: float | None = None
-    """When its queue was full last; None before."""
     answered_at: float | None = None
     """When it last answered a job, by the dispatcher's clock in seconds; None before."""
     first_token_seconds: float | None = None
@@ -104,6 +96,14 @@ class Worker:
             processes: How many share what it runs at once, this one included.
             clock: Seconds that only go up; the dispatcher's.
         """
+        self.state = WorkerState.PENDING
+        self.in_flight = 0
+        self.suspect = False
+        """Failed its last probe or dropped a connection: taken only when nothing better is left."""
+        self.full_at: float | None = None
+        """When its queue was full last; None before."""
+        self.most_jobs = _UNLIMITED
+        """What this process may give it at once, by what it says it runs."""
         self.backend_key = backend_key
         self.id = endpoint.id
         """The endpoint's identity: of a newer snapshot it is the same."""
