@@ -7,7 +7,7 @@ call, operator and output; the size rules keep any single step in between short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,18 @@ class Budget:
         self._characters -= characters
         if self._steps < 0 or self._characters < 0 or self._clock() > self._ends:
             self._refuse()
+
+    def turns(self, iterable: Iterable[Any], written: int) -> Iterator[Any]:
+        """Yield from *iterable*, each item a step that writes *written* characters.
+
+        As :meth:`step` says it, without a call for each.
+        """
+        for item in iterable:
+            self._steps -= 1
+            self._characters -= written
+            if self._steps < 0 or self._characters < 0 or self._clock() > self._ends:
+                self._refuse()
+            yield item
 
     def write(self, text: str) -> None:
         """Count *text* as written somewhere."""
@@ -127,7 +139,5 @@ class Budget:
 
 def budget_of(context: Context) -> Budget:
     """Return the budget of the rendering that *context* belongs to."""
-    budget = context.parent[BUDGET]
-    if not isinstance(budget, Budget):
-        raise TypeError("the rendering has no budget")
+    budget: Budget = context.parent[BUDGET]
     return budget

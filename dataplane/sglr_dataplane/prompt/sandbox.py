@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial, reduce
 from typing import Any, ClassVar
 
 from jinja2 import nodes
@@ -21,11 +22,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, pass_context
 
 from sglr_dataplane.prompt import amplifiers
-from sglr_dataplane.prompt.budget import Budget, budget_of
+from sglr_dataplane.prompt.budget import BUDGET, Budget, budget_of
 from sglr_dataplane.prompt.json_values import is_array
 
 _FORBIDDEN_METHODS = frozenset({"maketrans", "translate", "to_bytes", "fromkeys"})
 _LARGEST_NUMBER_BITS = 256
+_OBJECT: type[Any] = dict
+_OF_EVERY_DICT = frozenset(dir(dict))
+"""What a name after a dot means before it is looked for among the keys."""
+_TEXT = {str}
 
 
 class TemplateRaised(TemplateError):  # noqa: N818  # not our error: the template's own refusal
@@ -54,7 +59,7 @@ class Generation(Extension):
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """Compiles chat templates so that they keep to the budget in their context."""
 
-    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
+    intercepted_binops = frozenset({"-", "*", "/", "//", "%", "**"})
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(
@@ -74,7 +79,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         for name in ("pprint", "random", "slice", "urlize", "wordwrap", "xmlattr"):
             self.filters.pop(name)
         self.filters |= amplifiers.FILTERS
-        self.filters |= {"(loop)": _counted, "(concat)": _concat, "(built)": _built}
+        self.filters |= {"(loop)": _counted, "(sum)": _sum, "(concat)": _concat}
+        self.filters |= {"(built)": _built}
         self._macro_text: dict[str | None, int] = {}
         self._text_length = 0
 
@@ -117,6 +123,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         args = amplifiers.checked_arguments(budget, __obj, args, kwargs)
         return super().call(__context, __obj, *args, **kwargs)
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return ``obj.attribute``; of an object of JSON, as most are, without asking in vain."""
+        if type(obj) is _OBJECT and attribute in obj and attribute not in _OF_EVERY_DICT:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Return ``left operator right`` unless the result could be enormous."""
         budget = budget_of(context)
@@ -125,8 +137,6 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             _check_numbers(operator, left, right)
         elif operator == "*":
             _check_repetition(budget, left, right)
-        elif operator == "+" and not isinstance(left, float):
-            budget.fits(budget.weigh(left) + budget.weigh(right))
         elif operator == "%" and isinstance(left, str):
             amplifiers.check_format(left)
             budget.make(amplifiers.formatted_size(left, budget.weigh(right)))
@@ -168,6 +178,7 @@ class _Counted:
     """An iterable that reports each turn; as long as what it goes over, for ``loop.length``."""
 
     def __init__(self, iterable: Iterable[Any], budget: Budget, written: int) -> None:
+        iter(iterable)  # a value that cannot be looped over fails here, as it would without us
         self._iterable = iterable
         self._budget = budget
         self._written = written
@@ -176,16 +187,32 @@ class _Counted:
         return len(self._iterable)  # type: ignore[arg-type]  # its TypeError is what jinja2 expects
 
     def __iter__(self) -> Iterator[Any]:
-        step, written = self._budget.step, self._written
-        for item in self._iterable:
-            step(written)
-            yield item
+        return self._budget.turns(self._iterable, self._written)
 
 
 @pass_context
 def _counted(context: Context, iterable: Iterable[Any], written: int) -> _Counted:
-    iter(iterable)  # a value that cannot be looped over fails here, as it would without us
-    return _Counted(iterable, budget_of(context), written)
+    return _Counted(iterable, context.parent[BUDGET], written)
+
+
+@pass_context
+def _sum(context: Context, parts: list[Any]) -> Any:
+    """Return *parts* added up from left to right; texts, which most are, all at once."""
+    budget: Budget = context.parent[BUDGET]
+    if set(map(type, parts)) == _TEXT:
+        budget.step()
+        budget.fits(sum(map(len, parts)))
+        return "".join(parts)
+    return reduce(partial(_added, budget), parts)
+
+
+def _added(budget: Budget, left: Any, right: Any) -> Any:
+    budget.step()
+    if isinstance(left, int) and isinstance(right, int):
+        _check_numbers("+", left, right)
+    elif not isinstance(left, float):
+        budget.fits(budget.weigh(left) + budget.weigh(right))
+    return left + right
 
 
 @pass_context
@@ -205,7 +232,7 @@ def _built(context: Context, value: Any) -> Any:
 @pass_context
 def _finalize(context: Context, value: Any) -> str:
     text = str(value)
-    budget_of(context).write(text)
+    context.parent[BUDGET].write(text)
     return text
 
 
@@ -214,7 +241,7 @@ def _text_length(tree: nodes.Node) -> int:
 
 
 def _guard_expressions(node: nodes.Node) -> None:
-    """Wrap every concatenation and every list, tuple and dict that is not constant, inside out."""
+    """Wrap every sum and concatenation, and every list, tuple and dict that is not constant, inside out."""
     for name, value in node.iter_fields():
         if isinstance(value, nodes.Node):
             _guard_expressions(value)
@@ -227,6 +254,9 @@ def _guard_expressions(node: nodes.Node) -> None:
 
 
 def _guarded(node: nodes.Node) -> nodes.Node:
+    if isinstance(node, nodes.Add):
+        summands = [*_summands(node.left), node.right]
+        return _filtered(nodes.List(summands, lineno=node.lineno), "(sum)")
     if isinstance(node, nodes.Concat):
         return _filtered(nodes.List(node.nodes), "(concat)")
     if isinstance(node, nodes.List | nodes.Tuple):
@@ -236,6 +266,15 @@ def _guarded(node: nodes.Node) -> nodes.Node:
     if isinstance(node, nodes.Dict) and node.items:
         return _filtered(node, "(built)")
     return node
+
+
+def _summands(left: nodes.Expr) -> list[nodes.Expr]:
+    """Return what *left*, guarded already, adds up: itself if it is no sum."""
+    match left:
+        case nodes.Filter(name="(sum)", node=nodes.List(items=summands)):
+            return summands
+        case _:
+            return [left]
 
 
 def _filtered(node: nodes.Expr, name: str, *args: nodes.Expr) -> nodes.Filter:

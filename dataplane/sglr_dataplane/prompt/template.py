@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.runtime import Context
 
 from sglr_dataplane.errors import InvalidRequestError, TemplateRefusalError
 from sglr_dataplane.prompt.budget import BUDGET, Budget, RenderLimits
@@ -154,6 +155,7 @@ class ChatTemplate:
                 param="messages",
             )
         names = {
+            **self._environment.globals,
             **self.special_tokens,
             **(kwargs or {}),
             "messages": messages,
@@ -176,13 +178,11 @@ class ChatTemplate:
             ) from error
 
     def _written(self, template: Template, names: dict[str, Any]) -> str:
-        pieces: list[str] = []
-        length = 0
-        for piece in template.root_render_func(template.new_context(names)):
-            length += len(piece)
-            names[BUDGET].fits(length)
-            pieces.append(piece)
-        return "".join(pieces)
+        context = Context(self._environment, names, template.name, template.blocks)
+        # What is written was counted piece by piece, also what other pieces were made of.
+        text = "".join(template.root_render_func(context))
+        names[BUDGET].fits(len(text))
+        return text
 
     def _compiled(self, text: str) -> Template:
         try:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sglr_dataplane.errors import InvalidRequestError, TemplateRefusalError
 from sglr_dataplane.prompt.conversation import Conversation, Message, Prompt, Tool, ToolChoice
@@ -46,6 +50,16 @@ CHATML = """\
 {%- endif %}
 """
 HI = [{"role": "user", "content": "hi"}]
+
+
+SUMMANDS = (
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+    | st.integers(-9, 9)
+    | st.sampled_from([0.5, -1.25])
+    | st.booleans()
+    | st.none()
+    | st.lists(st.integers(0, 3), max_size=2)
+)
 
 
 def text_of(template: str, **names: Any) -> str:
@@ -176,6 +190,40 @@ def test_templates_render_as_jinja_says(template: str, text: str) -> None:
     )
 
     assert chat.render(HI) == text
+
+
+@given(st.lists(SUMMANDS, min_size=2, max_size=5))
+def test_sums_are_pythons(values: list[Any]) -> None:
+    """However long a sum is and whatever is added, it is what adding two by two gives."""
+    names = [f"v{at}" for at in range(len(values))]
+    template = ChatTemplate("{{ (" + " + ".join(names) + ") | tojson }}")
+    try:
+        expected = reduce(add, values)
+    except TypeError:
+        with pytest.raises(TemplateRefusalError, match="TypeError"):
+            template.render([], kwargs=dict(zip(names, values, strict=True)))
+        return
+
+    text = template.render([], kwargs=dict(zip(names, values, strict=True)))
+    assert json.loads(text) == expected
+    assert type(json.loads(text)) is type(expected)
+
+
+def test_what_is_marked_as_markup_stays_so_in_a_sum() -> None:
+    """What jinja2 escapes once something was declared safe, it escapes here."""
+    assert text_of("{{ '<' + ('<' | safe) + '<' }}") == "&lt;<&lt;"
+    assert text_of("{{ '<' + 'a' + '<' }}") == "<a<"
+
+
+def test_methods_of_objects_come_before_their_keys() -> None:
+    """A client that names a key like a method does not take the method from the template."""
+    message = {"role": "user", "content": "hi", "items": "mine"}
+    template = ChatTemplate(
+        "{% for k, v in messages[0].items() %}{{ k }} {% endfor %}{{ messages[0].nothing }}"
+        "{{ messages[0]['items'] }}{{ messages[0].role }}"
+    )
+
+    assert template.render([message]) == "role content items mineuser"
 
 
 def test_a28_refusals_are_400_in_the_templates_words() -> None:
