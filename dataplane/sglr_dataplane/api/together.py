@@ -11,7 +11,7 @@ from sglr_dataplane.fleet.caller import NOBODY, Caller
 from sglr_dataplane.job import Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from sglr_dataplane.api.follow import Batches
     from sglr_dataplane.fleet.dispatch import Dispatcher
@@ -39,16 +39,20 @@ class Chunks(Protocol):
         ...
 
 
-async def dispatch_all(
+def dispatch_all(
     dispatcher: Dispatcher, backend_key: str, jobs: Sequence[Job], caller: Caller = NOBODY
-) -> Chunks:
-    """Return the chunks of *caller*'s *jobs*, the first of which has come; the caller closes them.
+) -> Awaitable[Chunks]:
+    """Return what waits for the first of the chunks of *caller*'s *jobs* and gives all; to be closed.
 
     Choice *i* of job *j* is choice ``j * n + i`` of the stream. Raises as ``dispatch`` does.
     """
     if len(jobs) == 1:
-        return await dispatcher.dispatch(backend_key, jobs[0], caller)
-    together = Together(dispatcher, backend_key, jobs, caller)
+        return dispatcher.dispatch(backend_key, jobs[0], caller)
+    return _opened(Together(dispatcher, backend_key, jobs, caller))
+
+
+async def _opened(together: Together) -> Together:
+    """Return *together*, the first chunk of which has come; closed when that fails."""
     try:
         await together.open()
     except BaseException:
