@@ -70,8 +70,7 @@ class Tool:
     """What the template sees as ``tool.function``: the client's keys in the client's order."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
+class ToolChoice(msgspec.Struct, frozen=True):
     """Whether the model may, must or must not call tools, and which."""
 
     mode: Literal["none", "auto", "required"] = "none"
@@ -94,8 +93,7 @@ class Conversation:
     """True: the last message is the assistant's, and the model goes on writing it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """Text for the tokenizer; without special tokens added, because templates write their own."""
 
     text: str

@@ -49,6 +49,8 @@ class LiteralSearch:
 
     def is_in(self, text: str) -> bool:
         """Return whether one of the texts stands anywhere in *text*."""
+        if len(text) <= _PIECE:
+            return self._pattern is not None and self._pattern.search(text) is not None
         return any(True for _ in self.spans(text))
 
 

@@ -8,8 +8,8 @@ Where this differs on purpose, the function says so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from operator import attrgetter
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -41,8 +41,7 @@ class TemplateFacts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """Plain JSON values, ready to be given to a template."""
 
     messages: list[dict[str, Any]]
@@ -58,14 +57,12 @@ def prepared(conversation: Conversation, facts: TemplateFacts) -> Prepared:
         InvalidRequestError: A call's arguments are no JSON object, or there is no assistant's
             message to continue; *param* is the path.
     """
-    messages = [
-        _message(message, f"messages[{at}]", facts)
-        for at, message in enumerate(conversation.messages)
-    ]
+    messages = [_message(message, at, facts) for at, message in enumerate(conversation.messages)]
     continuation = ""
     if conversation.continue_final_message:
         continuation = _popped_continuation(messages)
-    return Prepared(messages, _tools(conversation), continuation)
+    tools = _tools(conversation) if conversation.tools else None
+    return Prepared(messages, tools, continuation)
 
 
 def flat(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -73,20 +70,34 @@ def flat(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [tool["function"] for tool in tools]
 
 
-def _message(message: Message, path: str, facts: TemplateFacts) -> dict[str, Any]:
-    role = _role(message.role, facts)
-    fields: dict[str, Any] = {"role": role, "content": _content(message, facts)}
-    if message.role != "user":  # sglang: a user's message has a role and content, nothing else
-        fields |= {
-            "tool_call_id": message.tool_call_id,
-            "name": message.name,
-            "phase": message.phase,
-            "reasoning_content": _reasoning(message),
-            "tool_calls": _calls(message, path) if role == "assistant" else None,
-        }
-    if isinstance(fields["content"], list):  # sglang: rebuilt parts come last
-        fields["content"] = fields.pop("content")
-    return {key: value for key, value in fields.items() if value is not None}
+_BESIDE_CONTENT: Final = attrgetter(
+    "tool_call_id",
+    "name",
+    "phase",
+    "reasoning_content",
+    "reasoning",
+    "tool_calls",
+    "function_call",
+)
+_NOTHING: Final = (None,) * 7
+
+
+def _message(message: Message, at: int, facts: TemplateFacts) -> dict[str, Any]:
+    role = message.role if message.role in _KNOWN_TO_ALL else _role(message.role, facts)
+    content = "" if message.content is None else message.content
+    fields: dict[str, Any] = {"role": role, "content": content}
+    # sglang: a user's message has a role and content, nothing else.
+    if role != "user" and _BESIDE_CONTENT(message) != _NOTHING:
+        fields |= _beside_content(message, role, f"messages[{at}]")
+    if not isinstance(content, str):
+        shown = _parts(content, message.role, facts)
+        if not isinstance(shown, str):
+            del fields["content"]  # sglang: rebuilt parts come last
+        fields["content"] = shown
+    return fields
+
+
+_KNOWN_TO_ALL: Final = frozenset({"system", "user", "assistant", "tool"})
 
 
 def _role(role: str, facts: TemplateFacts) -> str:
@@ -96,11 +107,21 @@ def _role(role: str, facts: TemplateFacts) -> str:
     return "tool" if role == "function" else role
 
 
-def _content(message: Message, facts: TemplateFacts) -> str | list[dict[str, Any]]:
-    content = message.content
-    if content is None or isinstance(content, str):
-        return content or ""
-    if facts.content_format == "openai" and message.role not in ("tool", "function"):
+def _beside_content(message: Message, role: str, path: str) -> dict[str, Any]:
+    fields = {
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+        "phase": message.phase,
+        "reasoning_content": _reasoning(message),
+        "tool_calls": _calls(message, path) if role == "assistant" else None,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _parts(
+    content: list[ContentPart], role: str, facts: TemplateFacts
+) -> str | list[dict[str, Any]]:
+    if facts.content_format == "openai" and role not in ("tool", "function"):
         return [{"type": "text", "text": part.text or ""} for part in content]
     return joined(content)
 
@@ -171,7 +192,7 @@ def _arguments(call: FunctionCall, path: str) -> Mapping[str, Any]:
 
 def _tools(conversation: Conversation) -> list[dict[str, Any]] | None:
     choice = conversation.choice
-    if choice.mode == "none" or not conversation.tools:
+    if choice.mode == "none":
         return None
     # A list of allowed tools narrows the grammar, not the prompt: the prefix cache stays warm.
     allowed = choice.allowed if choice.named else None

@@ -40,7 +40,7 @@ def rendered(
         )
     # sglang: what is continued follows the start of the answer, whatever the request says.
     start = conversation.add_generation_prompt or conversation.continue_final_message
-    inputs = Inputs.of(ready, conversation.template_kwargs)
+    inputs = Inputs(ready.messages, ready.tools, conversation.template_kwargs)
     text = _text(inputs, template, start=start)
     if not text and not ready.continuation:
         # sglang 0.5.23 over gRPC: an empty prompt ends the engine's process.

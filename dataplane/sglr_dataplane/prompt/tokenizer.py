@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -110,7 +110,7 @@ class Tokenizer:
         """Name of the library that encodes: ``fastokens`` or ``tokenizers``."""
         return self._encoder.name
 
-    @property
+    @cached_property
     def encode_in_thread_above(self) -> int:
         """Length in characters from which encoding may take a millisecond or more."""
         return self._encoder.thread_above
@@ -213,6 +213,8 @@ class Tokenizer:
         Raises:
             ContextLengthExceededError, InvalidRequestError: As ``encode``.
         """
+        if not typed:
+            return self.encode(text, fits)
         self._check_length(text)
         disallowed: list[int] = []
         for start, end in self.controls.spans(text):
@@ -220,7 +222,7 @@ class Tokenizer:
             if at < len(typed) and typed[at] == start:
                 disallowed += typed[at : bisect_left(typed, end)]
         if not disallowed:
-            return _made([self._guarded(self._encoder.encode, text)], fits)
+            return self.encode(text, fits)
         allowed: list[tuple[int, int]] = []
         done = 0
         for offset in (*disallowed, len(text)):

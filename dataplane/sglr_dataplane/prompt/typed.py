@@ -12,54 +12,60 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
+
 from sglr_dataplane.prompt.json_values import is_array, is_object
 from sglr_dataplane.prompt.literals import LiteralSearch
-from sglr_dataplane.prompt.messages import Prepared
 
 _PRIVATE_USE: Final = range(0xE000, 0xE040)
 """Some of what Unicode leaves to whoever wants it: who uses all of these means harm."""
+
+_ALWAYS: Final = ("role", "content")
+"""What every message has."""
 
 _PIECE: Final = 65_536
 """Characters worked on in one go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True):
     """All that a template is given by one request."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
     kwargs: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, ready: Prepared, kwargs: Mapping[str, Any]) -> Inputs:
-        """Return the inputs of one rendering."""
-        return cls(ready.messages, ready.tools, kwargs)
+    def contents(self) -> list[str]:
+        """Return the texts of the messages that are not the assistant's, part by part."""
+        contents: list[str] = []
+        for message in self.messages:
+            if message["role"] != "assistant":
+                content = message["content"]
+                if isinstance(content, str):
+                    contents.append(content)
+                else:
+                    contents += [part["text"] for part in content]
+        return contents
 
-    def contents(self) -> Iterator[str]:
-        """Yield the texts of the messages that are not the assistant's, part by part."""
-        for message in self._typed_messages():
-            content = message["content"]
-            if isinstance(content, str):
-                yield content
-            else:
-                yield from (part["text"] for part in content)
+    def has_others(self) -> bool:
+        """Return whether :meth:`others` may yield any."""
+        longest = max(map(len, self.messages), default=0)
+        return bool(self.tools or self.kwargs) or longest > len(_ALWAYS)
 
     def others(self) -> Iterator[str]:
         """Yield what else the request brings: names and ids, tools, template arguments."""
         for message in self._typed_messages():
-            yield from _texts({k: v for k, v in message.items() if k not in ("role", "content")})
+            yield from _texts({k: v for k, v in message.items() if k not in _ALWAYS})
         yield from _texts(self.tools)
         yield from _texts(dict(self.kwargs))
 
     def spell(self, controls: LiteralSearch) -> bool:
         """Return whether the request spells a control token, possibly in parts."""
-        contents = list(self.contents())
+        contents = self.contents()
         # Templates print parts and messages one after the other, some of them stripped.
         return (
             controls.is_in("".join(contents))
-            or controls.is_in("".join(map(str.strip, contents)))
-            or any(map(controls.is_in, self.others()))
+            or (len(contents) > 1 and controls.is_in("".join(map(str.strip, contents))))
+            or (self.has_others() and any(map(controls.is_in, self.others())))
         )
 
     def _typed_messages(self) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Final
 
 from sglr_dataplane.engine.wire import pack_ids
@@ -41,7 +42,7 @@ class PromptIds:
         return reasoning_start(self.text, reasoning, self.continuation)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recipe:
     """What the model of one backend needs: template, tokenizer, and how it writes its answers."""
 
@@ -74,12 +75,12 @@ class Recipe:
         """The name the backend gives its model."""
         return self.template.model
 
-    @property
+    @cached_property
     def tool_format(self) -> ToolFormat | None:
         """How it writes calls; None when they are not read."""
         return self.formats.tool
 
-    @property
+    @cached_property
     def reasoning_format(self) -> ReasoningFormat | None:
         """How it writes thoughts; None when they are not read."""
         return self.formats.reasoning
@@ -95,7 +96,7 @@ class Recipe:
             return self
         return replace(self, formats=self.formats.told(tool_call_parser, reasoning_parser))
 
-    @property
+    @cached_property
     def vocabulary(self) -> Vocabulary:
         """The tokens of the model, by id."""
         return self.tokenizer.vocabulary
@@ -113,7 +114,9 @@ class Recipe:
         Raises:
             InvalidRequestError: The template, the tokenizer or *fits* refuses it.
         """
-        return await self._made(lambda: self._prompt(conversation, fits), size)
+        if size <= self.tokenizer.encode_in_thread_above:
+            return self._prompt(conversation, fits)
+        return await self._off_loop(partial(self._prompt, conversation, fits))
 
     async def completion_prompt(
         self, prompt: str | tuple[int, ...], param: str, size: int, fits: Fits | None = None
@@ -130,11 +133,11 @@ class Recipe:
             InvalidRequestError: An id is none of the vocabulary, or the tokenizer or *fits* refuses
                 it.
         """
-        return await self._made(lambda: self._completion_prompt(prompt, param, fits), size)
-
-    async def _made(self, make: Callable[[], PromptIds], size: int) -> PromptIds:
         if size <= self.tokenizer.encode_in_thread_above:
-            return make()
+            return self._completion_prompt(prompt, param, fits)
+        return await self._off_loop(partial(self._completion_prompt, prompt, param, fits))
+
+    async def _off_loop(self, make: Callable[[], PromptIds]) -> PromptIds:
         return await asyncio.get_running_loop().run_in_executor(self.threads, _packed, make)
 
     def _completion_prompt(

@@ -64,7 +64,7 @@ class Vocabulary:
         """Name the vocabulary by size and digest."""
         return f"Vocabulary(size={self.size}, digest={self.digest[:12]!r})"
 
-    @property
+    @cached_property
     def size(self) -> int:
         """One more than the highest id; ids below it may be unused."""
         return len(self.table.tokens)

@@ -68,6 +68,7 @@ def test_a29_parts_are_kept_for_templates_that_loop_over_them() -> None:
         {"role": "user", "content": TEXTS},
         {"role": "tool", "content": "a b", "tool_call_id": "c1"},
     ]
+    assert shown({"role": "user", "content": []}, facts=facts) == [{"role": "user", "content": []}]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from sglr_dataplane.prompt.conversation import Conversation, Message, Tool, Tool
 from sglr_dataplane.prompt.rendering import rendered
 from sglr_dataplane.prompt.template import ChatTemplate
 from sglr_dataplane.prompt.tokenizer import Tokenizer
+from sglr_dataplane.prompt.typed import Inputs
 from support.tokenizers import DEMO_MODEL, VERDICTS, real_tokenizer
 
 DEMO = Tokenizer.from_dir(DEMO_MODEL)
@@ -39,6 +40,43 @@ def controls_in(conversation: Conversation, template: ChatTemplate) -> tuple[str
     assert DEMO.vocabulary.decode(ids) == prompt.text
     control = DEMO.vocabulary.control
     return prompt.text, [DEMO.vocabulary.added[i] for i in ids if i in control]
+
+
+PIECES = st.lists(st.sampled_from(["<|im_", "end|>", START, " ", "a", "<"]), max_size=3).map(
+    "".join
+)
+SEEN = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool"]), "content": PIECES},
+    optional={"name": PIECES},
+) | st.fixed_dictionaries(
+    {
+        "role": st.just("user"),
+        "content": st.lists(st.fixed_dictionaries({"text": PIECES}), max_size=2),
+    }
+)
+
+
+@given(st.lists(SEEN, max_size=3), st.none() | st.lists(st.builds(dict, a=PIECES)), PIECES)
+def test_whatever_is_typed_anywhere_is_seen(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, argument: str
+) -> None:
+    """A control token in contents one after the other, stripped or not, or in any other text."""
+    inputs = Inputs(messages, tools, {"b": argument} if argument else {})
+    typed = [each for each in messages if each["role"] != "assistant"]
+    contents = [
+        text
+        for each in typed
+        for text in (
+            [each["content"]]
+            if isinstance(each["content"], str)
+            else [part["text"] for part in each["content"]]
+        )
+    ]
+    others = [each.get("name", "") for each in typed] + [tool["a"] for tool in tools or ()]
+    texts = ["".join(contents), "".join(map(str.strip, contents)), *others, argument]
+
+    expected = any(control in text for control in (START, END) for text in texts)
+    assert inputs.spell(DEMO.controls) == expected
 
 
 @pytest.mark.parametrize("role", ["user", "system", "tool"])
