@@ -115,6 +115,7 @@ class RouterMetrics:
             ["backend", "outcome"],
             registry=self.registry,
         )
+        self._attempts: dict[tuple[str, str], Counter] = {}
         self.reloads = Counter(
             "sglr_manifest_reloads_total",
             "Looks at a changed manifest, by result: applied, refused.",
@@ -151,6 +152,15 @@ class RouterMetrics:
         """Observe how long a job of *backend_key* was in *stage*."""
         stages = self.stages(backend_key)
         (stages.queue if stage == "queue" else stages.worker).observe(seconds)
+
+    def attempted(self, backend_key: str, outcome: str) -> None:
+        """Count a generation that was started on a worker of *backend_key*, by how it ended."""
+        series = self._attempts.get((backend_key, outcome))
+        if series is None:
+            series = self._attempts[backend_key, outcome] = self.attempts.labels(
+                backend_key, outcome
+            )
+        series.inc()
 
     def used(self, model: str, prompt: int, cached: int, completion: int) -> None:
         """Count the tokens of an answer of *model*, by the worker's counters."""
@@ -190,6 +200,7 @@ class RouterMetrics:
         if self._is_shared:
             return
         for outcome in ("succeeded", "failed", "abandoned"):
+            self._attempts.pop((backend_key, outcome), None)
             _remove(self.attempts, backend_key, outcome)
         self._stages.pop(backend_key, None)
         for stage in fields(Stages):

@@ -227,7 +227,7 @@ class Router:
         return self.registry.is_http(backend_key) or self.recipes.get(backend_key) is not None
 
     def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
-        self.metrics.attempts.labels(worker.backend_key, outcome).inc()
+        self.metrics.attempted(worker.backend_key, outcome)
 
     def _build_app(self) -> Application:
         ops = Ops(
