@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from build_image_cache import prune
 from build_image_oci import ImageConfig, write_archive
 from build_image_root import ROOT, SITE, USER, build_root, size_of
 
@@ -114,6 +115,8 @@ def main() -> None:
             arguments.output, arguments.reference, root, config(_revision()),
             on_top=_is_ours, cache=arguments.cache,
         )  # fmt: skip
+    if arguments.cache is not None:
+        prune(arguments.cache)
     print(f"build_image: {arguments.output}: {arguments.reference}, {size / 1e6:.0f} MB packed")
 
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from build_image_cache import used
+
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _STICKY: Final = 0o1777
 _EPOCH: Final = "1970-01-01T00:00:00Z"
@@ -97,6 +99,7 @@ def _packed(layer: bytes, cache: Path | None) -> bytes:
     """Return *layer* compressed, from *cache* when it is there."""
     kept = cache / f"layer-{hashlib.sha256(layer).hexdigest()}.gz" if cache is not None else None
     if kept is not None and kept.exists():
+        used(kept)
         return kept.read_bytes()
     packed = gzip.compress(layer, compresslevel=6, mtime=0)
     if kept is not None:

@@ -19,6 +19,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final
 
+from build_image_cache import used
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -69,6 +70,7 @@ def build_root(root: Path, cache: Path | None = None) -> None:
         if kept is not None and (kept / "base.tar").exists():
             _run("tar", "--extract", "--same-permissions", "-f", kept / "base.tar", "-C", root)
             backend = kept / "backend"
+            used(kept)
         else:
             backend = work / "backend"
             _build_base(root, work, backend)

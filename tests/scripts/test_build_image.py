@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import re
 import tarfile
 from collections.abc import Mapping
@@ -276,6 +277,35 @@ def test_a_kept_base_is_the_same_tree(base: ModuleType, tree: Path, tmp_path: Pa
     assert (again / "bin/tool").read_bytes() == b"#!x"
     assert (kept / "backend/hatchling.py").read_text() == "x"
     assert [p.name for p in kept.parent.iterdir()] == ["image-1"]
+
+
+def test_the_cache_keeps_what_was_used_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two bases and six layers stay, by their last use; what others keep there is not touched."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    cache = script("build_image_cache")
+    for age in range(1, 9):
+        for path in (
+            tmp_path / f"image-{age}",
+            tmp_path / f"layer-{age}.gz",
+            tmp_path / f"bin{age}",
+        ):
+            if path.suffix:
+                path.write_bytes(b"x")
+            else:
+                path.mkdir()
+                (path / "base.tar").write_bytes(b"x")
+            os.utime(path, (1000 - age, 1000 - age))
+    cache.used(tmp_path / "image-8")
+
+    gone = cache.prune(tmp_path)
+
+    assert sorted(gone) == [*(f"image-{n}" for n in range(2, 8)), "layer-7.gz", "layer-8.gz"]
+    left = {p.name for p in tmp_path.iterdir()}
+    assert {name for name in left if name.startswith("image")} == {"image-1", "image-8"}
+    assert len(left) == 2 + 6 + 8
+    assert cache.prune(tmp_path) == []
 
 
 def test_another_lock_is_another_base(
