@@ -145,7 +145,9 @@ class Walk:
         """Return the prompts and jobs of *question*, and their chunks, the first of which came."""
         asked, key = question.asked, recipe.backend_key
         prompts = await prompts_of(asked, recipe, question.size, self._fits(asked, recipe))
-        jobs = [self._job(asked, recipe, prompt, exchange) for prompt in prompts]
+        warnings = list(asked.warnings)
+        jobs = [self._job(asked, recipe, prompt, warnings) for prompt in prompts]
+        exchange.warn(*warnings)
         self._metrics.stages(key).prompt.observe(self._clock() - question.began)
         exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
         return prompts, jobs, await dispatch_all(self._dispatcher, key, jobs, question.caller)
@@ -182,8 +184,8 @@ class Walk:
             param=asked.prompt_field,
         )
 
-    def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds, exchange: Exchange) -> Job:
-        """Return the job of one prompt; the *exchange* learns what has no effect on it."""
+    def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds, warnings: list[str]) -> Job:
+        """Return the job of one prompt; *warnings* gets what has no effect on it."""
         abilities = self._registry.abilities(recipe.backend_key)
         facts = abilities.facts
         if facts is not None and not facts.is_generation:
@@ -193,7 +195,8 @@ class Walk:
             )
         vocab_size = recipe.vocabulary.size
         held = constraint_of(asked, recipe, prompt, facts)
-        exchange.warn(*held.warnings)
+        if held.warnings:
+            warnings += held.warnings
         sampling = sampling_of(
             asked.sampling,
             vocab_size=vocab_size,
@@ -217,7 +220,7 @@ class Walk:
             # and another worker can be tried in time, whichever way the client wants its answer.
             stream=True,
             require_reasoning=held.waits,
-            logprobs=_logprobs(asked.logprobs, vocab_size),
+            logprobs=_logprobs(asked.logprobs, vocab_size) if asked.logprobs else None,
             adapter=recipe.adapter,
         )
 
@@ -269,8 +272,8 @@ class Walk:
             exchange.note(completion_tokens=completion, cached_tokens=cached)
 
 
-def _logprobs(wish: LogprobsWish | None, vocab_size: int) -> LogprobsWish | None:
+def _logprobs(wish: LogprobsWish, vocab_size: int) -> LogprobsWish:
     """Return *wish* within the vocabulary: more alternatives than it holds end the engine."""
-    if wish is None or wish.top <= vocab_size:
+    if wish.top <= vocab_size:
         return wish
     return LogprobsWish(vocab_size, wish.prompt_from)

@@ -52,7 +52,7 @@ class Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._warnings: list[tuple[bytes, bytes]] = []
         self._body = b""
         self.arrived: float = scope["state"]["arrived"]
         """The reading of the access clock when the request came, in seconds."""
@@ -102,8 +102,12 @@ class Exchange:
         self._scope["state"]["failure"] = code
 
     def warn(self, *sentences: str) -> None:
-        """Tell the client in a header what of its request had no effect."""
-        self._headers += [(b"x-sglr-warning", sentence.encode("ascii")) for sentence in sentences]
+        """Tell the client in headers what of its request had no effect, instead of what was said before.
+
+        A request that another backend takes in the end is prepared twice, for what each can do.
+        """
+        told = dict.fromkeys(sentences)
+        self._warnings = [(b"x-sglr-warning", sentence.encode("ascii")) for sentence in told]
 
     async def body(self, limit: int) -> bytes:
         """Return the request's body.
@@ -192,7 +196,7 @@ class Exchange:
         headers = [
             (b"content-type", media_type.encode("latin-1")),
             (b"content-length", str(len(body)).encode()),
-            *self._headers,
+            *self._warnings,
         ]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
@@ -213,7 +217,7 @@ class Exchange:
             return
         self._streams = True
         await self._send(
-            {"type": "http.response.start", "status": 200, "headers": [*_SSE, *self._headers]}
+            {"type": "http.response.start", "status": 200, "headers": [*_SSE, *self._warnings]}
         )
 
 

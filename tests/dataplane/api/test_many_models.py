@@ -158,6 +158,35 @@ async def test_a_request_that_a_backend_cannot_take_goes_to_its_fallback(
     assert (len(main.requests), len(spare.requests)) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("parser", "warned"), [("passthrough", ["seed", "strict"]), ("hermes", ["seed"])]
+)
+async def test_a_fallbacks_answer_says_once_what_the_fallback_does_not_do(
+    tmp_path: Path, parser: str, warned: list[str]
+) -> None:
+    """What the backend that was asked in vain would not have done is not said."""
+    full = Script(rules=(Rule(play=Play(text="full", incidents=(FULL,))),))
+    tool = {"name": "clock", "strict": True, "parameters": {"type": "object", "properties": {}}}
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "seed": 1,
+        "tools": [{"type": "function", "function": tool}],
+    }
+    async with sim_worker(full, model_name="m") as main, says("spare") as spare:
+        documents = (
+            a_document("main", main, parsers={"toolCall": "passthrough"}),
+            a_document("spare", spare, parsers={"toolCall": parser}, traffic={"priority": 1}),
+        )
+        async with running_router(tmp_path, "---\n".join(documents)) as router:
+            await all_ready(router)
+            answer = await router.http.post(PATH, json=body)
+
+    assert text_of(answer) == "spare"
+    said = answer.headers.get_list("x-sglr-warning")
+    assert [sentence.split()[0] for sentence in said] == warned
+
+
 async def test_what_took_a_worker_down_is_not_sent_to_the_fallback(tmp_path: Path) -> None:
     """Some requests end the engine that takes them: another backend's must not be next."""
     deadly = Script(rules=(Rule(play=Play(text="gone", incidents=(GONE,))),))
