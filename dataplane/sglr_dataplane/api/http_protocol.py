@@ -75,6 +75,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_deaf = False
         self._latest: RequestResponseCycle | None = None
         """The request that came last, None before the first."""
+        self._answered: RequestResponseCycle | None = None
+        """The request that is or was answered last."""
         self._outlet: CycleOutlet | None = None
         """Of the request that is being answered."""
         self._head_bytes = self._head_lines = 0
@@ -178,6 +180,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
         if uvicorn.__version__.startswith(_VERIFIED):
             self._outlet = CycleOutlet(cycle, self.transport, is_full=self.flow.write_paused)
             scope: dict[str, Any] = cast("dict[str, Any]", cycle.scope)  # it is one, typed narrowly
@@ -190,6 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with the next request; what the client has not read yet is watched."""
+        _part(self._answered)
         super().on_response_complete()
         if self._write_timer is None and self.transport.get_write_buffer_size():
             self._watch_writing()
@@ -281,9 +285,19 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._linger_timer is not None:
             self._linger_timer.cancel()
         super().connection_lost(exc)
-        outlet = self._outlet
+        outlet, self._outlet = self._outlet, None
+        _part(self._answered)
         if outlet is not None and outlet.on_gone is not None and outlet.is_gone:
             outlet.on_gone()
+
+
+def _part(cycle: RequestResponseCycle | None) -> None:
+    """Take the outlet of *cycle* from it: each holds the other, and would stay till a collection.
+
+    Who answers the request has taken the outlet by now, or has no use for it any more.
+    """
+    if cycle is not None:
+        cycle.scope.pop("extensions", None)
 
 
 def _unframed(app: ASGIApp, cycle: RequestResponseCycle) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.server import listen, new_server
@@ -99,6 +101,40 @@ async def test_a_connection_is_kept_for_the_next_stream(router: RunningRouter) -
             assert text_of(await chunks_of(reader)) == TEXT
     finally:
         writer.close()
+
+
+@pytest.fixture
+def _no_collector() -> Iterator[None]:
+    """Have memory freed by reference counts alone."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collector")
+async def test_an_answered_request_leaves_nothing_to_the_collector(router: RunningRouter) -> None:
+    """Kept connections, new ones and those that a client breaks off: all is freed at once."""
+
+    def left() -> int:
+        return sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects())
+
+    reader, writer = await connected(router)
+    try:
+        for _ in range(5):
+            writer.write(a_request())
+            await head_of(reader)
+            await chunks_of(reader)
+    finally:
+        writer.close()
+    for _ in range(5):
+        reader, writer = await connected(router)
+        writer.write(a_request())
+        await head_of(reader)
+        writer.close()
+    await eventually(lambda: left() == 1)  # on the connection that the router was waited for by
 
 
 async def test_pipelined_streams_are_answered_one_after_the_other(router: RunningRouter) -> None:
