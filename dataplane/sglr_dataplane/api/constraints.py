@@ -50,6 +50,9 @@ class Held:
     """What of the request has no effect, for the answer's header."""
 
 
+_FREE: Final = Held(None)
+
+
 def constraint_of(
     asked: Asked, recipe: Recipe, prompt: PromptIds, facts: EngineFacts | None
 ) -> Held:
@@ -68,6 +71,8 @@ def constraint_of(
     """
     if not isinstance(asked, ChatRequest):
         return Held(asked.constraint)
+    if asked.constraint is None and not asked.conversation.tools:
+        return _FREE
     wishes = _wishes(asked)
     calls, missing = _calls(asked, recipe, facts) if wishes else (None, "")
     start = prompt.start(recipe.reasoning_format)

@@ -7,9 +7,9 @@ that was checked before it was made.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -80,14 +80,17 @@ class ToolChoice(msgspec.Struct, frozen=True):
     """True when the client named the one tool to call: the prompt then shows only that one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+NO_CALLS: Final = ToolChoice()
+NO_KWARGS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Conversation(msgspec.Struct, frozen=True):
     """All of a request that shapes its prompt."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
-    choice: ToolChoice = field(default_factory=ToolChoice)
-    template_kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    choice: ToolChoice = NO_CALLS
+    template_kwargs: Mapping[str, Any] = NO_KWARGS
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     """True: the last message is the assistant's, and the model goes on writing it."""

@@ -63,6 +63,8 @@ class Recipes:
         self._facts: Callable[[str], EngineFacts | None] = _nothing
         self._signpost: Signpost | None = None
         self._loaded: dict[str, tuple[SGLangBackend, Recipe]] = {}
+        self._completed: dict[str, tuple[Recipe, EngineFacts, Recipe]] = {}
+        """Recipes as what workers said completed them, and from what."""
         self._problems: dict[str, str] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         """One for each backend that somebody is loading for."""
@@ -91,6 +93,7 @@ class Recipes:
             for key, (backend, recipe) in self._loaded.items()
             if key in self._wanted and _may_stay(backend, self._wanted[key])
         }
+        self._completed.clear()
         self._problems = {k: v for k, v in self._problems.items() if k in self._missing()}
         self._changed.set()
         for wake in self._wakes.values():
@@ -171,7 +174,13 @@ class Recipes:
     def _told(self, key: str, recipe: Recipe) -> Recipe:
         """Return *recipe* as the workers' parsers complete it."""
         facts = self._facts(key)
-        return recipe.told(facts.tool_call_parser, facts.reasoning_parser) if facts else recipe
+        if facts is None:
+            return recipe
+        known = self._completed.get(key)
+        if known is None or known[0] is not recipe or known[1] is not facts:
+            told = recipe.told(facts.tool_call_parser, facts.reasoning_parser)
+            known = self._completed[key] = recipe, facts, told
+        return known[2]
 
     def problem(self, backend_key: str) -> str | None:
         """Return why *backend_key* has not the recipe it needs; None when it has."""

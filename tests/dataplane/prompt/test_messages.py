@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -196,7 +196,7 @@ def test_the_choice_decides_which_tools_are_shown(
     choice: ToolChoice, seen: list[str] | None
 ) -> None:
     """None hides them all, a name all others; a list of allowed ones keeps the prompt's cache."""
-    assert names(prepared(replace(OFFERED, choice=choice), Facts())) == seen
+    assert names(prepared(msgspec.structs.replace(OFFERED, choice=choice), Facts())) == seen
 
 
 def test_tools_are_wrapped_as_the_engine_wraps_them() -> None:
@@ -224,6 +224,6 @@ def test_a_continued_answer_leaves_the_messages() -> None:
 def test_only_the_assistant_can_be_continued() -> None:
     """There is nothing to go on with after a user's message."""
     with pytest.raises(InvalidRequestError) as caught:
-        prepared(replace(OFFERED, continue_final_message=True), Facts())
+        prepared(msgspec.structs.replace(OFFERED, continue_final_message=True), Facts())
 
     assert caught.value.param == "continue_final_message"

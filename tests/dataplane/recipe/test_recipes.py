@@ -7,11 +7,13 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from sglr_dataplane.engine import EngineFacts
 from sglr_dataplane.engine.wire import write_job
 from sglr_dataplane.errors import TokenizerUnavailableError
 from sglr_dataplane.fleet.registry import Registry
@@ -26,7 +28,7 @@ from sglr_proto.backend import ChatTemplate, SGLangBackend, Tokenizer
 from sglr_proto.sglang.scheduler_pb2 import GenerateRequest
 from sglr_proto.snapshot import BackendSnapshot, Snapshot
 from support.bundles import a_bundle
-from support.engines import ScriptedEngine
+from support.engines import ScriptedEngine, some_facts
 from support.fleets import a_backend, a_registry
 from support.router import eventually
 from support.tokenizers import DEMO_MODEL
@@ -109,6 +111,26 @@ async def test_a_backend_whose_loading_hangs_holds_up_no_other(
         await eventually(lambda: has(recipes, "slow"))
 
     assert meanwhile == (False, "its tokenizer is being loaded")
+
+
+async def test_a_recipe_follows_what_the_workers_say() -> None:
+    """Their newest word completes it, from one request to the next, and again what was loaded."""
+    recipes = Following()
+    plain = ChatTemplate(inline="{% for m in messages %}{{ m.content }}{% endfor %}")
+    silent = a_backend(model="m", tokenizer=here(chat_template=plain))
+    said: list[EngineFacts | None] = [None]
+    recipes.listen(lambda _key: said[0])
+
+    heard: list[str | None] = []
+    for backend in (a_backend(model="m", tokenizer=here()), silent):
+        recipes.apply(a_snapshot(backend))
+        await recipes.load(backend.key)
+        for parser in (None, "glm47", "qwen", "qwen"):
+            said[0] = replace(some_facts(), tool_call_parser=parser) if parser else None
+            found = recipes.find("m").tool_format
+            heard.append(found.name if found is not None else None)
+
+    assert heard == ["qwen", "qwen", "qwen", "qwen", None, "glm47", "qwen", "qwen"]
 
 
 async def test_a_backend_without_tokenizer_says_so_and_is_tried_again(tmp_path: Path) -> None:

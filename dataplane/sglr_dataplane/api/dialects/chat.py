@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglr_dataplane.api.logprobs import chat_logprobs
 from sglr_dataplane.api.replies import chat_completion
-from sglr_dataplane.api.schema import ChatRequest, decode_chat
+from sglr_dataplane.api.schema import decode_chat
 from sglr_dataplane.api.sse import ChatFrames, failure_frame
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 class ChatDialect:
     """``POST /v1/chat/completions``."""
 
-    def decode(self, body: bytes) -> ChatRequest:
-        """Return the request in *body*; raises InvalidRequestError."""
-        return decode_chat(body)
+    decode = staticmethod(decode_chat)
 
     def reply(self, asked: Asked, recipe: Recipe, *, created: int) -> ChatReply:
         """Return a chat completion to be told."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
 from sglr_dataplane.api.schema import refusals
 from sglr_dataplane.api.schema.fields import Field
 from sglr_dataplane.prompt.json_values import path_of_nul
+
+_NUL: Final = b"\\u0000"
+"""JSON has no other way to write it."""
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -22,7 +25,7 @@ class BodyReader(Generic[Body]):
         """Read bodies as *struct*, which has the honoured ones of *fields*."""
         self._fields = fields
         self._refused = {name: field for name, field in fields.items() if field.fate == "refused"}
-        # At least two names: of one alone, attrgetter returns no tuple.
+        # With anything to be refused at least two names: of one alone, attrgetter returns no tuple.
         self._values = attrgetter("__class__", *self._refused)
         # The table decides what is refused, so these fields are made from it.
         whole = msgspec.defstruct(
@@ -44,10 +47,12 @@ class BodyReader(Generic[Body]):
         """
         try:
             sent = self._decoded(body)
-            self._refuse_nul(body)
+            if _NUL in body:  # "\\u0000" may be text too
+                self._refuse_nul(body)
         except RecursionError as error:
             raise refusals.too_deep() from error
-        self._refuse_unserved(sent)
+        if self._values(sent) != self._nothing:
+            self._refuse_unserved(sent)
         return sent
 
     def _decoded(self, body: bytes) -> Body:
@@ -61,8 +66,6 @@ class BodyReader(Generic[Body]):
             raise refusals.of_text(body, error) from error
 
     def _refuse_nul(self, body: bytes) -> None:
-        if b"\\u0000" not in body:  # JSON has no other way to write it; "\\u0000" may be text too
-            return
         value = msgspec.json.decode(body)
         known = {name: item for name, item in value.items() if name in self._fields}
         path = path_of_nul(known)
@@ -70,12 +73,8 @@ class BodyReader(Generic[Body]):
             raise refusals.invalid(path, "a NUL character (\\u0000) cannot be part of a request")
 
     def _refuse_unserved(self, sent: Body) -> None:
-        if not self._refused:
-            return
-        values = self._values(sent)
-        if values == self._nothing:
-            return
-        for (name, field), value in zip(self._refused.items(), values[1:], strict=True):
+        for name, field in self._refused.items():
+            value = getattr(sent, name)
             if value is not None and not any(_same(value, neutral) for neutral in field.neutral):
                 raise refusals.invalid(name, f"it is not supported: {field.note}")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from sglr_dataplane.api.schema.bodies import BodyReader
 from sglr_dataplane.api.schema.common import (
     MAX_TOP_LOGPROBS,
     SEED_WARNING,
+    UNTOLD,
     GeneratingBody,
     StreamUsage,
     Thoughts,
@@ -26,7 +27,14 @@ from sglr_dataplane.api.schema.thinking import template_kwargs_of
 from sglr_dataplane.api.schema.tools import ToolBody, choice_of, tools_of
 from sglr_dataplane.job import Constraint, LogprobsWish
 from sglr_dataplane.prompt.constraint import tool_constraint
-from sglr_dataplane.prompt.conversation import Conversation, Message, Tool, ToolChoice
+from sglr_dataplane.prompt.conversation import (
+    NO_CALLS,
+    NO_KWARGS,
+    Conversation,
+    Message,
+    Tool,
+    ToolChoice,
+)
 from sglr_dataplane.prompt.ranges import integer_in
 from sglr_dataplane.prompt.sampling import SamplingParameters, in_range
 
@@ -57,8 +65,7 @@ _READER = BodyReader(ChatBody, CHAT_FIELDS)
 _NO_ORIGIN: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True):
     """A chat completion request that is valid for some model."""
 
     prompt_field: ClassVar[str] = "messages"
@@ -71,7 +78,7 @@ class ChatRequest:
     constraint: Constraint | None = None
     parallel_tool_calls: bool = True
     stream: bool = False
-    usage: StreamUsage = field(default_factory=StreamUsage)
+    usage: StreamUsage = UNTOLD
     logprobs: LogprobsWish | None = None
     separate_reasoning: bool = True
     """False: thoughts stay in the content, with their markers."""
@@ -80,7 +87,7 @@ class ChatRequest:
     """True: control tokens in the content are shown."""
     warnings: tuple[str, ...] = ()
     """What of the request has no effect, for the answer's header."""
-    origin: Mapping[str, Any] = field(default_factory=lambda: _NO_ORIGIN)
+    origin: Mapping[str, Any] = _NO_ORIGIN
     """What the reply needs of a request that came in another API's words."""
 
 
@@ -120,24 +127,27 @@ def chat_request(
         raise refusals.of_validation(error) from error
     except RecursionError as error:
         raise refusals.too_deep() from error
-    return replace(request, warnings=(*request.warnings, *warnings), origin=origin)
+    return msgspec.structs.replace(request, warnings=(*request.warnings, *warnings), origin=origin)
 
 
 def _checked(sent: ChatBody) -> ChatRequest:
     check_messages(sent.messages)
     sampling = in_range(sent)
-    tools = tools_of(sent.tools, sent.functions)
-    choice = choice_of(sent.tool_choice, sent.function_call, tools)
     parallel = sent.parallel_tool_calls is not False
+    tools, choice, of_tools = _NO_TOOLS
+    if _TOOL_VALUES(sent) != _UNSET:
+        tools = tools_of(sent.tools, sent.functions)
+        choice = choice_of(sent.tool_choice, sent.function_call, tools)
+        of_tools = tool_constraint(tools, choice, parallel=parallel)
     return ChatRequest(
         model=sent.model,
         conversation=_conversation(sent, tools, choice),
         sampling=sampling,
-        constraint=_constraint(sent, tool_constraint(tools, choice, parallel=parallel)),
+        constraint=_constraint(sent, of_tools),
         parallel_tool_calls=parallel,
         stream=bool(sent.stream),
         usage=stream_usage(sent),
-        logprobs=_logprobs(sent),
+        logprobs=_logprobs(sent) if sent.logprobs or sent.top_logprobs is not None else None,
         separate_reasoning=sent.separate_reasoning is not False,
         thoughts=_thoughts(sent),
         shows_special=sent.skip_special_tokens is False,
@@ -160,18 +170,25 @@ def _thoughts(sent: ChatBody) -> Thoughts:
     return "whole" if sent.stream_reasoning is False else "streamed"
 
 
+_UNSET: Final = (None,) * 4
+_TOOL_VALUES: Final = attrgetter("tools", "tool_choice", "functions", "function_call")
+_NO_TOOLS: Final[tuple[tuple[Tool, ...], ToolChoice, Constraint | None]] = ((), NO_CALLS, None)
+_THINKING_VALUES: Final = attrgetter(
+    "chat_template_kwargs", "reasoning_effort", "reasoning", "thinking"
+)
+
+
 def _conversation(sent: ChatBody, tools: tuple[Tool, ...], choice: ToolChoice) -> Conversation:
     if sent.continue_final_message and sent.add_generation_prompt:
         raise refusals.invalid(
             "add_generation_prompt", "it cannot be true together with 'continue_final_message'"
         )
+    thinking = _THINKING_VALUES(sent)
     return Conversation(
         messages=tuple(sent.messages),
         tools=tools,
         choice=choice,
-        template_kwargs=template_kwargs_of(
-            sent.chat_template_kwargs, sent.reasoning_effort, sent.reasoning, sent.thinking
-        ),
+        template_kwargs=NO_KWARGS if thinking == _UNSET else template_kwargs_of(*thinking),
         add_generation_prompt=sent.add_generation_prompt is not False,
         continue_final_message=bool(sent.continue_final_message),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Literal
 
@@ -61,13 +60,15 @@ _GRAMMAR_VALUES: Final = attrgetter(*_GRAMMARS)
 _NO_GRAMMAR: Final = (None,) * len(_GRAMMARS)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamUsage:
+class StreamUsage(msgspec.Struct, frozen=True):
     """When a stream tells what it has cost."""
 
     at_end: bool = False
     always: bool = False
     """On every chunk, so far."""
+
+
+UNTOLD: Final = StreamUsage()
 
 
 def stream_usage(sent: GeneratingBody) -> StreamUsage:
@@ -78,7 +79,7 @@ def stream_usage(sent: GeneratingBody) -> StreamUsage:
     """
     options = sent.stream_options
     if options is None:
-        return StreamUsage()
+        return UNTOLD
     if not sent.stream:
         raise invalid("stream_options", "it is only allowed when 'stream' is true")
     always = bool(options.continuous_usage_stats)

@@ -19,7 +19,9 @@ def check_messages(messages: Sequence[Message]) -> None:
     if not messages:
         raise invalid("messages", "expected at least one message", "empty_array")
     for at, message in enumerate(messages):
-        _check(message, f"messages[{at}]")
+        is_text = isinstance(message.content, str) and message.role in ROLES
+        if not is_text or message.tools or message.tool_calls:
+            _check(message, f"messages[{at}]")
 
 
 def _check(message: Message, path: str) -> None:
