@@ -66,7 +66,8 @@ class Answers:
         choice = self._choice(index)
         received = choice.received
         new = choice.new_of_chunk(token_ids, usage.completion_tokens)
-        choice.advance(len(new), usage)
+        choice.received = received + len(new)
+        choice.usage = usage
         if not new:
             return None
         if self._has_logprobs:

@@ -65,7 +65,8 @@ class Channel:
         self._metadata = pack_fields(
             [(name.lower().encode(), value.encode()) for name, value in metadata], secret=True
         )
-        self._blocks: dict[str, bytes] = {}
+        self._blocks: dict[tuple[str, float], bytes] = {}
+        """By path and timeout: of both there are a few, the methods' and the deadlines'."""
         self._links: list[Link] = []
         self._draining: set[Link] = set()
         self._waiting: deque[Call] = deque()
@@ -101,10 +102,9 @@ class Channel:
             listener: Called after each read that brought something, and at the call's end.
             fields: Of this call alone, in lower case.
         """
-        block = self._blocks.get(path)
+        block = self._blocks.get((path, timeout))
         if block is None:
-            block = self._blocks[path] = self._render(path)
-        block += pack_fields([(b"grpc-timeout", format_timeout(timeout))])
+            block = self._blocks[path, timeout] = self._render(path, timeout)
         if fields:
             block += pack_fields((name.encode(), value.encode()) for name, value in fields)
         limit = self._options.largest_message
@@ -167,6 +167,8 @@ class Channel:
         elif call.size > self._options.largest_message:
             details = f"CLIENT: Sent message larger than max ({call.size})"
             _end(call, CallError(RESOURCE_EXHAUSTED, details, sent=False))
+        elif not self._waiting and (link := self._free_link()) is not None:
+            call.begin(link)
         else:
             self._waiting.append(call)
             self._serve()
@@ -196,7 +198,7 @@ class Channel:
             if self._waiting[0].is_over:
                 self._waiting.popleft()
                 continue
-            link = next((link for link in self._links if link.can_open), None)
+            link = self._free_link()
             if link is None:
                 break
             self._waiting.popleft().begin(link)
@@ -209,6 +211,13 @@ class Channel:
             self._connecting = loop.create_task(self._connect())
         elif not self._links:
             self._refuse(self._take_waiting(), _UNREACHABLE)
+
+    def _free_link(self) -> Link | None:
+        """Return the first connection that a stream can be opened on now; None without one."""
+        for link in self._links:
+            if link.can_open:
+                return link
+        return None
 
     async def _connect(self) -> None:
         """Add a connection, or fail the waiting calls when there is none at all."""
@@ -314,7 +323,7 @@ class Channel:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
-    def _render(self, path: str) -> bytes:
+    def _render(self, path: str, timeout: float) -> bytes:
         """Return the fields that all calls of *path* share (gRPC over HTTP/2, "Requests")."""
         scheme = b"https" if self._tls is not None else b"http"
         shared = pack_fields(
@@ -328,7 +337,8 @@ class Channel:
                 (b"user-agent", _USER_AGENT),
             )
         )
-        return shared + self._metadata
+        limit = pack_fields([(b"grpc-timeout", format_timeout(timeout))])
+        return shared + self._metadata + limit
 
 
 _UNREACHABLE: Final = "failed to connect"

@@ -87,7 +87,8 @@ class LeanStream(WaitingStream):
             listener=self._hear,
             fields=self._job.trace,
         )
-        self._arm(self._waits_since)
+        soonest = min(self._deadlines.first_token, self._deadlines.idle, self._deadlines.total)
+        self._timer = self._loop.call_later(max(soonest, 0.001), self._check)
         self._channel.dial(self._call)
 
     def follow(self, on_news: Callable[[], None]) -> None:
@@ -188,6 +189,8 @@ class LeanStream(WaitingStream):
         """Return the next chunk; whatever ends the stream ends the worker's call at once."""
         if self._on_news is None and not self.is_over:
             self.start(self._wake)
+            if not self._has_waiting:
+                await self._wait()
         while not self._chunks:
             if not self.is_over:
                 self._chunks.extend(self.drain() if self._has_answered else self._drain_first())

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import chain, repeat
 from typing import Final
 
-from sglr_dataplane.engine.h2.splitter import PREFIX, frame_message
+from sglr_dataplane.engine.h2.splitter import PREFIX
 from sglr_dataplane.engine.wire import BITS, RIGHT, ChunkReader, number_of, pack_varint
 from sglr_dataplane.job import Run
 
@@ -85,7 +85,7 @@ class RunReader:
             counted: Tokens of the one choice that came before.
         """
         reader = self._reader
-        if not reader.before or reader.index or len(data) <= PREFIX:
+        if not reader.before or reader.index or not data.startswith(reader.lead, PREFIX):
             return None
         if int.from_bytes(data[1:PREFIX], "big") + PREFIX == len(data):
             return self._read_one(data, counted)
@@ -131,12 +131,12 @@ class RunReader:
             return
         self._before, self._after, self._width = reader.before, reader.after, width
         rest = len(self._before) + width + len(self._after)
-        self._heads = tuple(_head(reader.lead, token, rest) for token in range(len(BITS)))
-
-
-def _head(lead: bytes, width: int, rest: int) -> bytes:
-    """Return what stands before a token of *width* bytes that *rest* bytes follow."""
-    # A chunk of more bytes has a longer length than one byte says; no shape that was learnt has.
-    chunk = bytes((2 + width + rest, 0x0A, width))
-    size = len(lead) + len(chunk) + width + rest
-    return frame_message(bytes(size))[:PREFIX] + lead + chunk
+        size = len(reader.lead) + 3 + rest
+        # A chunk of more bytes has a longer length than one byte says; no shape that was learnt has.
+        self._heads = tuple(
+            [
+                b"%b%b%c\x0a%c"
+                % ((size + token).to_bytes(PREFIX, "big"), reader.lead, 2 + token + rest, token)
+                for token in range(len(BITS))
+            ]
+        )

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import lru_cache
 from typing import Final
 
 from sglr_dataplane.engine.messages import generate_request, sampling_params
-from sglr_dataplane.job import Job, Usage
+from sglr_dataplane.job import Job, Sampling, Usage
 from sglr_proto.sglang import scheduler_pb2
 
 _CONTINUES: Final = 0x80
@@ -39,7 +40,7 @@ def write_job(job: Job) -> bytes:
     """
     ids = job.packed_ids or pack_ids(job.input_ids)
     tokenized = _INPUT_IDS + pack_varint(len(ids)) + ids
-    sampling = sampling_params(job.sampling).SerializeToString()
+    sampling = _sampling(job.sampling)
     name = job.id.encode()
     return b"".join(
         (
@@ -60,6 +61,19 @@ def write_job(job: Job) -> bytes:
     )
 
 
+def _sampling(sampling: Sampling) -> bytes:
+    """Return *sampling* as its message; what may be long is written anew each time."""
+    if sampling.logit_bias or sampling.constraint is not None or sampling.stop:
+        return sampling_params(sampling).SerializeToString()
+    return _usual_sampling(sampling)
+
+
+@lru_cache(256)
+def _usual_sampling(sampling: Sampling) -> bytes:
+    """Return *sampling* as its message: clients of a model mostly ask for the same."""
+    return sampling_params(sampling).SerializeToString()
+
+
 def _adapter(lora_id: str) -> bytes:
     """Return the field that names the adapter."""
     name = lora_id.encode()
@@ -74,6 +88,7 @@ def _wishes(job: Job) -> bytes:
     return request.SerializeToString()
 
 
+@lru_cache(1024)
 def pack_varint(value: int) -> bytes:
     """Return *value*, not negative, as the shortest varint."""
     out = bytearray()

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from sglr_dataplane.engine.h2.errors import UnprocessedStreamError
 from sglr_dataplane.engine.h2.link import Link
-from sglr_dataplane.engine.h2.splitter import PREFIX, Splitter, frame_message
+from sglr_dataplane.engine.h2.splitter import Splitter, frame_message
 from sglr_dataplane.engine.h2.status import (
     CANCELLED,
     INTERNAL,
@@ -51,6 +51,7 @@ class Call:
         "_splitter",
         "_stream",
         "block",
+        "size",
     )
 
     def __init__(
@@ -73,6 +74,8 @@ class Call:
         """
         self._dialer = dialer
         self.block = block
+        self.size = len(message)
+        """The request message's bytes."""
         self._body = frame_message(message)
         self._listener: Callable[[], None] | None = listener
         self._splitter = Splitter(limit)
@@ -85,11 +88,6 @@ class Call:
     def __repr__(self) -> str:
         """Show the state."""
         return f"<Call {self._error or self._stream or 'waits for a connection'}>"
-
-    @property
-    def size(self) -> int:
-        """The request message's bytes."""
-        return len(self._body) - PREFIX
 
     @property
     def is_over(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 from hpack.hpack import encode_integer
@@ -27,6 +28,8 @@ _OF_ONE_CONNECTION = frozenset(
     {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 )
 _MEMO_SIZE = 32
+_JUDGED = 32
+"""Lists of fields whose verdict is remembered: a worker's answers all begin and end alike."""
 _MEMO_BLOCK = 256
 """Bytes of the largest block that is remembered."""
 
@@ -93,6 +96,7 @@ def _newest(table: HeaderTable) -> object:
     return table.dynamic_entries[0] if table.dynamic_entries else None
 
 
+@lru_cache(_JUDGED)
 def read_head(fields: Fields) -> int:
     """Return the HTTP status of a response's first fields.
 
@@ -114,6 +118,7 @@ def read_head(fields: Fields) -> int:
     return int(status)
 
 
+@lru_cache(_JUDGED)
 def check_trailers(fields: Fields) -> None:
     """Raise BrokenStreamError when trailers are malformed (8.1)."""
     for name, value in fields:
@@ -122,6 +127,7 @@ def check_trailers(fields: Fields) -> None:
         _check_field(name, value)
 
 
+@lru_cache(_JUDGED)
 def read_content_length(fields: Fields) -> int | None:
     """Return the declared length of a response's body; None when there is none.
 

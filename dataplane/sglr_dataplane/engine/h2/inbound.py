@@ -47,7 +47,7 @@ from sglr_dataplane.engine.h2.state import State
 from sglr_dataplane.engine.h2.stream import Stream
 from sglr_dataplane.engine.h2.unpack import (
     PendingBlock,
-    check_dependency,
+    depends_on_itself,
     read_goaway,
     read_stream_id,
     read_word,
@@ -56,6 +56,8 @@ from sglr_dataplane.engine.h2.unpack import (
 )
 
 _HTTP1 = b"HTTP/"
+_TRIMMED = Flag.PADDED | Flag.PRIORITY
+"""What makes a header block only a part of its frame's payload."""
 
 
 class Inbound(State):
@@ -73,13 +75,16 @@ class Inbound(State):
         if not self._sender.held:
             self._idle_frames = 0
         buffer = self._rest + data if self._rest else data
-        position, following = -1, 0
+        position, size = 0, len(buffer)
         try:
-            while following > position:
-                position = following
+            while position < size:
                 if self._block is None:
                     position = self._receive_data_run(buffer, position)
-                following = self._receive_frame(buffer, position)
+                    if position == size:
+                        break
+                start, position = position, self._receive_frame(buffer, position)
+                if position == start:
+                    break
         except BrokenConnectionError as error:
             self._out.append(pack_goaway(0, error.code, error.reason))
             self.fault = error
@@ -98,7 +103,8 @@ class Inbound(State):
         for event in self._events:
             if isinstance(event, Stream):
                 event.has_news = False
-        self._sender.pump(self._out)
+        if self._sender.turns:
+            self._sender.pump(self._out)
 
     def _receive_data_run(self, buffer: bytes, position: int) -> int:
         """Take the plain DATA frames from *position* on; the hot path of every token.
@@ -189,14 +195,17 @@ class Inbound(State):
 
     def _receive_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Take HEADERS."""
-        fragment, depends_on = strip_priority(flags, strip_padding(flags, payload))
-        self._find(stream_id, "HEADERS", ended=False)
-        block = PendingBlock(stream_id, fragment, is_last=bool(flags & Flag.END_STREAM))
+        depends_on = None
+        if flags & _TRIMMED:
+            payload, depends_on = strip_priority(flags, strip_padding(flags, payload))
+        stream = self._find(stream_id, "HEADERS", ended=False)
+        is_last = bool(flags & Flag.END_STREAM)
         if flags & Flag.END_HEADERS:
-            self._receive_block(block)
+            self._receive_block(stream, payload, is_last=is_last)
         else:
-            self._block = block
-        check_dependency(stream_id, depends_on)
+            self._block = PendingBlock(stream_id, payload, is_last=is_last)
+        if depends_on == stream_id:
+            raise depends_on_itself()
 
     def _receive_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Take CONTINUATION."""
@@ -205,17 +214,17 @@ class Inbound(State):
         self._block.add(payload, self.limits.header_list)
         if flags & Flag.END_HEADERS:
             block, self._block = self._block, None
-            self._receive_block(block)
+            stream = self.streams.get(stream_id)
+            self._receive_block(stream, block.join(), is_last=block.is_last)
 
-    def _receive_block(self, block: PendingBlock) -> None:
+    def _receive_block(self, stream: Stream | None, block: bytes, *, is_last: bool) -> None:
         """Take a whole header block; its fields are read even when nobody waits for them."""
-        fields = self._reader.read(block.join())
-        stream = self.streams.get(block.stream_id)
+        fields = self._reader.read(block)
         if stream is None:
             return
         if stream.head is None:
-            self._receive_head(stream, fields, is_last=block.is_last)
-        elif block.is_last:
+            self._receive_head(stream, fields, is_last=is_last)
+        elif is_last:
             check_trailers(fields)
             stream.trailers = fields
             self._end(stream)
@@ -250,7 +259,8 @@ class Inbound(State):
             raise BrokenStreamError(
                 ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY has {len(payload)} bytes, not 5."
             )
-        check_dependency(stream_id, read_stream_id(payload))
+        if read_stream_id(payload) == stream_id:
+            raise depends_on_itself()
 
     def _receive_reset(self, _flags: int, stream_id: int, payload: bytes) -> None:
         """Take RST_STREAM."""

@@ -99,7 +99,8 @@ class Link(asyncio.Protocol):
         stream = self._machine.open(block, body)
         stream.listener = listener
         self._flush()
-        self._watch()
+        if self._timer is None:
+            self._watch()
         return stream
 
     def take_payloads(self, stream: Stream) -> list[bytes]:
@@ -142,7 +143,8 @@ class Link(asyncio.Protocol):
         self._is_reading = True
         for event in self._machine.receive(data):
             if isinstance(event, Stream):
-                self._has_changed |= event.ended or event.failure is not None
+                if event.ended or event.failure is not None:
+                    self._has_changed = True
                 _call(event)
             else:
                 self._has_changed = True
@@ -235,10 +237,9 @@ class Link(asyncio.Protocol):
     # --- keepalive ----------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Start the keepalive timer if it does not run; without calls no PING is sent."""
-        if self._timer is None:
-            self._heard_at = max(self._heard_at, self._loop.time())
-            self._arm(self._keepalive.interval)
+        """Start the keepalive timer, which does not run: without calls no PING is sent."""
+        self._heard_at = max(self._heard_at, self._loop.time())
+        self._arm(self._keepalive.interval)
 
     def _arm(self, delay: float) -> None:
         """Look again in *delay* seconds."""

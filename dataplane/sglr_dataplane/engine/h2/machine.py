@@ -7,10 +7,13 @@ from sglr_dataplane.engine.h2.codes import (
     MAX_STREAM_ID,
     PREFACE,
     ErrorCode,
+    Flag,
+    FrameType,
     SettingId,
 )
 from sglr_dataplane.engine.h2.errors import CancelledStreamError, LostConnectionError
 from sglr_dataplane.engine.h2.frames import (
+    HEAD,
     pack_goaway,
     pack_ping,
     pack_reset,
@@ -59,10 +62,10 @@ class Machine(Inbound):
     @property
     def can_open(self) -> bool:
         """Whether a stream may be opened now."""
+        if not self.is_settled or self.goaway is not None or self.fault is not None:
+            return False
         limit = self.peer.max_concurrent_streams
-        return (
-            self.is_settled and self.takes_streams and (limit is None or len(self.streams) < limit)
-        )
+        return self._next_id <= MAX_STREAM_ID and (limit is None or len(self.streams) < limit)
 
     def open(self, block: bytes, body: bytes) -> Stream:
         """Send a request with the header *block* and the whole *body*, not empty; needs can_open.
@@ -79,9 +82,13 @@ class Machine(Inbound):
             # Once is enough: a table of size 0 fits whatever the peer allows later.
             block = SHRINK_TABLE + block
             self._must_shrink = False
-        self._out.extend(split_header_block(stream.id, block, self._sender.frame_size))
-        self._sender.add(stream, body)
-        self._sender.pump(self._out)
+        sender = self._sender
+        if len(block) <= sender.frame_size:
+            head = HEAD.pack(len(block) << 8 | FrameType.HEADERS, Flag.END_HEADERS, stream.id)
+            self._out.append(head + block)
+        else:
+            self._out.extend(split_header_block(stream.id, block, sender.frame_size))
+        sender.send(stream, body, self._out)
         return stream
 
     def take_payloads(self, stream: Stream) -> list[bytes]:

@@ -30,22 +30,30 @@ class Sender:
         self.frame_size = DEFAULT_FRAME_SIZE
         self.held = False
         """True while the socket takes nothing: bodies wait, control frames do not."""
-        self._turns: deque[Stream] = deque()
+        self.turns: deque[Stream] = deque()
+        """The streams that wait to send, the next one first."""
 
-    def add(self, stream: Stream, body: bytes) -> None:
-        """Queue *body*, which is not empty, as the whole body of *stream*."""
-        stream.body = memoryview(body)
-        self._turns.append(stream)
+    def send(self, stream: Stream, body: bytes, out: list[bytes]) -> None:
+        """Append to *out* what may be sent of *body*, which is not empty and all of *stream*'s."""
+        size = len(body)
+        if self.held or self.turns or size > min(self.frame_size, self.window, stream.send_window):
+            stream.body = memoryview(body)
+            self.turns.append(stream)
+            self.pump(out)
+            return
+        self.window -= size
+        stream.send_window -= size
+        out.append(HEAD.pack(size << 8 | FrameType.DATA, Flag.END_STREAM, stream.id) + body)
 
     def drop(self, stream: Stream) -> None:
         """Forget what *stream* has left to send."""
         stream.body = None
-        if stream in self._turns:
-            self._turns.remove(stream)
+        if stream in self.turns:
+            self.turns.remove(stream)
 
     def pump(self, out: list[bytes]) -> None:
         """Append to *out* every DATA frame that the windows allow."""
-        turns = self._turns
+        turns = self.turns
         while turns and self.window > 0 and not self.held:
             stream = turns.popleft()
             body = stream.body
@@ -112,5 +120,5 @@ class Sender:
     def _shift(self, stream: Stream, difference: int) -> None:
         """Change the window of *stream*; give it turns again when it can send."""
         stream.send_window += difference
-        if stream.body is not None and stream.send_window > 0 and stream not in self._turns:
-            self._turns.append(stream)
+        if stream.body is not None and stream.send_window > 0 and stream not in self.turns:
+            self.turns.append(stream)

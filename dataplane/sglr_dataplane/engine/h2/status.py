@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -94,15 +95,23 @@ _STATUS_DIGITS: Final = 9
 
 def read_refusal(head: Fields) -> CallError | None:
     """Return why an answer that starts with *head* is none of gRPC's; None if it is one."""
+    if speaks_grpc(head):
+        return None
     fields = dict(head)
     status = fields[b":status"]
     if status != b"200":
         code = _OF_HTTP.get(status, UNKNOWN)
         return CallError(code, f"The answer has HTTP status {status.decode()}.")
-    kind = fields.get(b"content-type", b"")
-    if kind.lower().startswith(b"application/grpc"):
-        return None
-    return CallError(UNKNOWN, f"The answer has content type {kind.decode(errors='replace')!r}.")
+    kind = fields.get(b"content-type", b"").decode(errors="replace")
+    return CallError(UNKNOWN, f"The answer has content type {kind!r}.")
+
+
+@lru_cache(32)
+def speaks_grpc(head: Fields) -> bool:
+    """Return whether an answer that starts with *head* is one of gRPC's."""
+    fields = dict(head)
+    kind = fields.get(b"content-type", b"").lower()
+    return fields[b":status"] == b"200" and kind.startswith(b"application/grpc")
 
 
 def error_of_failure(failure: H2Error) -> CallError:

@@ -104,7 +104,6 @@ def read_goaway(payload: bytes) -> tuple[int, int, str]:
     return read_stream_id(payload), code, payload[2 * _WORD :].decode(errors="replace")
 
 
-def check_dependency(stream_id: int, depends_on: int | None) -> None:
-    """Raise BrokenStreamError when a stream depends on itself (RFC 7540, 5.3.1)."""
-    if depends_on == stream_id:
-        raise BrokenStreamError(ErrorCode.PROTOCOL_ERROR, "A stream depends on itself.")
+def depends_on_itself() -> BrokenStreamError:
+    """Return the error of a stream that depends on itself (RFC 7540, 5.3.1)."""
+    return BrokenStreamError(ErrorCode.PROTOCOL_ERROR, "A stream depends on itself.")
