@@ -85,10 +85,10 @@ class CacheAware:
 
     def _depths(self, hashes: tuple[int, ...], workers: Sequence[str]) -> dict[str, int]:
         """Return how many of *hashes*, from the first on, each of *workers* holds."""
-        telling = [worker for worker in workers if self.told.knows(worker)]
+        telling = self.told.known(workers)
         if not telling:
             return self._sent.depths(hashes, workers)
-        depths = self._sent.depths(hashes, [each for each in workers if each not in telling])
+        depths = self._sent.depths(hashes, dict.fromkeys(workers).keys() - telling)
         under_way = self._under_way.depths(hashes, telling)
         for worker in telling:
             depths[worker] = max(self.told.depth(hashes, worker), under_way[worker])

@@ -71,6 +71,10 @@ class ExactIndex:
         """Return whether *worker* told all that is in its cache, and there was room for it."""
         return worker in self._caches
 
+    def known(self, workers: Iterable[str]) -> list[str]:
+        """Return those of *workers* that it knows."""
+        return [worker for worker in workers if worker in self._caches]
+
     def depth(self, hashes: Iterable[int], worker: str) -> int:
         """Return how many of *hashes*, from the first on, are in *worker*'s cache."""
         whole, depth = self._caches[worker].whole, 0

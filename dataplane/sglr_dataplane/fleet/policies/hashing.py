@@ -39,14 +39,15 @@ def best(key: int, candidates: Sequence[C]) -> C:
     """Return the candidate that *key* belongs to; each has keys by its weight."""
     if len(candidates) == 1:
         return candidates[0]
-    if weigh_alike(candidates):
-        return max(candidates, key=lambda candidate: score(key, candidate.id))
-    # Thaler, Ravishankar; weights by Schindelhauer, Schomaker: the logarithm of a uniform number
-    # over the weight has each candidate win by its share.
-    return max(
-        candidates,
-        key=lambda each: -each.weight / math.log((score(key, each.id) + 0.5) / 2.0**64),
-    )
+    scores: list[float] = [score(key, candidate.id) for candidate in candidates]
+    if not weigh_alike(candidates):
+        # Thaler, Ravishankar; weights by Schindelhauer, Schomaker: the logarithm of a uniform
+        # number over the weight has each candidate win by its share.
+        scores = [
+            -each.weight / math.log((found + 0.5) / 2.0**64)
+            for each, found in zip(candidates, scores, strict=True)
+        ]
+    return candidates[scores.index(max(scores))]
 
 
 def weigh_alike(candidates: Sequence[C]) -> bool:
