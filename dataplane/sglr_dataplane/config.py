@@ -11,6 +11,10 @@ class Limits:
 
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest request body; OpenAI clients send images of several MiB inline, agents long histories."""
+    max_header_bytes: int = 64 * 1024
+    """Largest line, headers and trailers of a request; twice what common proxies pass on. Behind a
+    proxy that adds much, such as the tokens of a single sign-on, more may be needed; each
+    connection may have that much unread, before anybody has asked for its key."""
     max_prompt_chars: int = 8_000_000
     """Longest rendered prompt that is tokenized: about two million tokens, more than any context."""
 

@@ -293,6 +293,14 @@ def test_inference_v1_is_served_where_it_is_asked_for() -> None:
     assert "50051" not in str(render())
 
 
+def test_the_limits_of_requests_are_flags_of_the_router() -> None:
+    """As sglr serve spells them, and within what it takes."""
+    told = router_arguments(render({"router": {"maxBodyBytes": 2048, "maxHeaderBytes": 1048576}}))
+
+    assert (told.max_body_bytes, told.max_header_bytes) == (2048, 1048576)
+    assert router_arguments(render()).max_header_bytes == 65536
+
+
 def test_processes_and_keepalive_are_flags_of_the_router() -> None:
     """As sglr serve spells them."""
     args = container(render({"router": {"processes": 4, "keepalive": "1m"}}), "sglr-router")["args"]

@@ -9,12 +9,14 @@ import socket
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
 from sglr_dataplane.api.http_protocol import BoundedProtocol
+from sglr_dataplane.config import Limits
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_DEFAULTS: Final = Limits()
 _BACKLOG: Final = 2048
 _KEEP_ALIVE_SECONDS: Final = 120
 """Above the 60 to 75 s after which common load balancers close an idle connection: the side that
@@ -108,8 +111,10 @@ class DrainingServer(uvicorn.Server):
             await asyncio.wait({self._draining})
 
 
-def new_server(app: ASGIApp, drain: Drain, tls: ServerTls | None = None) -> DrainingServer:
-    """Return a server of *app*.
+def new_server(
+    app: ASGIApp, drain: Drain, tls: ServerTls | None = None, limits: Limits = _DEFAULTS
+) -> DrainingServer:
+    """Return a server of *app*; of *limits* it holds requests to that of their headers.
 
     Raises:
         TlsFilesError: The certificate or its key cannot be used.
@@ -125,7 +130,7 @@ def new_server(app: ASGIApp, drain: Drain, tls: ServerTls | None = None) -> Drai
     config = uvicorn.Config(
         app,
         loop="none",
-        http=BoundedProtocol,
+        http=_bounded(limits),
         ws="none",
         log_config=None,
         access_log=False,
@@ -140,6 +145,12 @@ def new_server(app: ASGIApp, drain: Drain, tls: ServerTls | None = None) -> Drai
     except (OSError, ssl.SSLError) as error:
         raise TlsFilesError(f"The TLS files cannot be used: {error}.") from error
     return DrainingServer(config, drain)
+
+
+def _bounded(limits: Limits) -> type[BoundedProtocol]:
+    """Return the protocol, with requests' headers held to *limits*."""
+    held = replace(BoundedProtocol.limits, head_bytes=limits.max_header_bytes)
+    return type("BoundedProtocol", (BoundedProtocol,), {"limits": held})
 
 
 async def follow_certificate(server: uvicorn.Server, tls: ServerTls, interval: float) -> None:

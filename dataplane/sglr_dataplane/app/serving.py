@@ -58,7 +58,7 @@ async def serve(
         # A manifest that is wrong from the start ends the process, with its sentence.
         router.load_manifest()
     listener = inherited.listener if inherited is not None else listen(config.host, config.port)
-    server = new_server(router.app, router.drain, config.tls)
+    server = new_server(router.app, router.drain, config.tls, config.limits)
     address = address_of(listener)
     router.on_failure = server.stop
     async with _beside(router, config, server, inherited):

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _MOST_PROCESSES: Final = 256
 """More than a machine of any kind has a use for: each wants a core and 100 MB."""
+_FEWEST_HEADER_BYTES: Final = 4 * 1024
+_MOST_HEADER_BYTES: Final = 1024 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-body-bytes", type=int, default=default.limits.max_body_bytes, metavar="N",
         help="largest request body (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-header-bytes", type=_header_bytes, default=default.limits.max_header_bytes,
+        metavar="N",
+        help="largest line and headers of a request, 4096 to 1048576; above it is 431 (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--keys-file", default=default.keys, metavar="FILE",
@@ -201,7 +208,9 @@ def run(arguments: argparse.Namespace) -> int:
         cache_dir=arguments.cache_dir,
         log_level=arguments.log_level,
         access_log=not arguments.no_access_log,
-        limits=Limits(max_body_bytes=arguments.max_body_bytes),
+        limits=Limits(
+            max_body_bytes=arguments.max_body_bytes, max_header_bytes=arguments.max_header_bytes
+        ),
         keys=arguments.keys_file,
         tls=_tls(arguments),
         admin=_admin(arguments),
@@ -275,6 +284,14 @@ def _processes(text: str) -> int:
     if text.isdecimal() and 1 <= int(text) <= _MOST_PROCESSES:
         return int(text)
     raise argparse.ArgumentTypeError(f"expected 1 to {_MOST_PROCESSES}, not {text!r}")
+
+
+def _header_bytes(text: str) -> int:
+    """Return *text* as a number of bytes: ordinary clients need 4 KiB, and nobody a mebibyte."""
+    if text.isdecimal() and _FEWEST_HEADER_BYTES <= int(text) <= _MOST_HEADER_BYTES:
+        return int(text)
+    expected = f"{_FEWEST_HEADER_BYTES} to {_MOST_HEADER_BYTES} bytes"
+    raise argparse.ArgumentTypeError(f"expected {expected}, not {text!r}")
 
 
 def _duration(text: str) -> float:

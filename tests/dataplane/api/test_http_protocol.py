@@ -99,7 +99,7 @@ async def a_server(
 ) -> AsyncGenerator[int]:
     """Run a server and yield its port."""
     server = new_server(application or Application(), Drain(DrainSettings()))
-    assert server.config.http_protocol_class is BoundedProtocol
+    assert issubclass(server.config.http_protocol_class, BoundedProtocol)
     server.config.http_protocol_class = protocol
     listener = listen("127.0.0.1", 0)
     serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -48,6 +48,33 @@ def test_a_keepalive_that_makes_no_sense_is_refused(tmp_path: Path, pause: str) 
     assert f"'{pause}'" in _refused(tmp_path, "-f", "b.yaml", "--keepalive", pause)
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("size", ["4095", "1048577", "64Ki", "-1"])
+def test_a_limit_of_headers_that_makes_no_sense_is_refused(tmp_path: Path, size: str) -> None:
+    """Less refuses ordinary clients; more lets anybody fill the memory before a key is asked for."""
+    assert f"'{size}'" in _refused(tmp_path, "-f", "b.yaml", f"--max-header-bytes={size}")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("flags", "most"), [((), 65536), (("--max-header-bytes", "131072"), 131072)]
+)
+async def test_headers_are_read_up_to_the_limit_that_was_asked_for(
+    tmp_path: Path, flags: tuple[str, ...], most: int
+) -> None:
+    """A kilobyte below it the request is answered, a byte above it is 431 in the envelope."""
+    (tmp_path / "b.yaml").write_text(manifest("127.0.0.1:1"))
+    async with (
+        sglr("serve", "-f", str(tmp_path / "b.yaml"), "--port", "0", *flags) as address,
+        httpx2.AsyncClient(base_url=f"http://{address}", timeout=SECONDS) as http,
+    ):
+        below = await http.get("/livez", headers={"x-much": "y" * (most - 1024)})
+        above = await http.get("/livez", headers={"x-much": "y" * most})
+
+    assert below.status_code == 200
+    assert (above.status_code, above.json()["error"]["code"]) == (431, "headers_too_large")
+
+
 async def _is_ready(http: httpx2.AsyncClient) -> bool:
     return (await http.get("/readyz")).status_code == 200
 
