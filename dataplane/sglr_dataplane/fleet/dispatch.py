@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.pool import Pool
     from sglr_dataplane.fleet.race import Opening
     from sglr_dataplane.fleet.registry import Registry
-    from sglr_dataplane.fleet.selection import Offer
     from sglr_dataplane.fleet.tracing import AttemptSpan, Tracer
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
@@ -210,7 +209,7 @@ class Dispatcher:
         late because it is full must not get every request twice.
         """
         pool = attempts.pool
-        offer = self._offer(attempts)
+        offer = self._registry.offer(pool.key, attempts.tried, attempts.job.adapter)
         if not offer.candidates or pool.gate.waiting or not attempts.retries.hedge(self._clock()):
             return None
         worker = pool.policy.choose(attempts.job, offer.candidates, attempts.key)
@@ -225,7 +224,7 @@ class Dispatcher:
         """Return the worker of the next attempt; waits while all that are left are full."""
         pool = attempts.pool
         while True:
-            offer = self._offer(attempts)
+            offer = self._registry.offer(pool.key, attempts.tried, attempts.job.adapter)
             if offer.candidates:
                 return pool.policy.choose(attempts.job, offer.candidates, attempts.key)
             if not offer.is_full:
@@ -234,12 +233,6 @@ class Dispatcher:
             if attempts.patience is None:
                 attempts.patience = pool.gate.patience(attempts.ends_at)
             await pool.gate.park(attempts.patience)
-
-    def _offer(self, attempts: Attempts) -> Offer:
-        """Return who may take the job and was not tried yet."""
-        return self._registry.offer(
-            attempts.pool.key, without=attempts.tried, adapter=attempts.job.adapter
-        )
 
     def _nobody(self, backend_key: str, job: Job) -> RouterError:
         """Return what to tell a client for whom there is no worker."""

@@ -162,9 +162,9 @@ class Registry:
     def offer(
         self,
         backend_key: str,
-        *,
         without: Collection[str] = (),
         adapter: str = "",
+        *,
         enough: float = math.inf,
     ) -> Offer:
         """Return the workers that may take a job now: the best group with anybody in it.

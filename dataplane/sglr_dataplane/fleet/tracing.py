@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     from sglr_dataplane.fleet.breaker import Outcome
     from sglr_dataplane.fleet.worker import Worker
@@ -71,4 +73,4 @@ def carrying(job: Job, fields: Fields) -> Job:
         kept = (each for each in forward.headers if each[0] not in _NAMES)
         told = ((name.encode(), value.encode()) for name, value in fields)
         forward = replace(forward, headers=(*kept, *told))
-    return replace(job, trace=fields, forward=forward)
+    return msgspec.structs.replace(job, trace=fields, forward=forward)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from sglr_dataplane.errors import UnknownModelError
 from sglr_dataplane.fleet.breaker import Breaker
@@ -200,7 +201,7 @@ class Worker:
         lora_id = self.adapters.get(job.adapter)
         if lora_id is None:
             raise UnknownModelError(f"The model {job.model!r} is no longer here.", param="model")
-        return replace(job, lora_id=lora_id)
+        return msgspec.structs.replace(job, lora_id=lora_id)
 
     def told(self, endpoint: Endpoint, model_names: frozenset[str]) -> None:
         """Take over what a newer snapshot says of it; its address is the same."""
