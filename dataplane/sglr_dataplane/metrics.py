@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import prometheus_client
+from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from sglr_dataplane import tallies
+from sglr_dataplane.tallies import Counts, Family, Level, Times
 
 # To 600 s: a long prompt behind a queue has its first token after minutes.
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -25,21 +28,21 @@ _KINDS: Final = ("prompt", "cached", "completion")
 class Stages:
     """How long the requests of one backend spend where; each request is observed once a stage."""
 
-    prompt: Histogram
-    queue: Histogram
-    worker: Histogram
-    answer: Histogram
+    prompt: Times
+    queue: Times
+    worker: Times
+    answer: Times
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
     """The series of one model."""
 
-    prompt: Counter
-    cached: Counter
-    completion: Counter
-    first_token: Histogram
-    token_time: Histogram
+    prompt: Counts
+    cached: Counts
+    completion: Counts
+    first_token: Times
+    token_time: Times
 
 
 class RouterMetrics:
@@ -58,85 +61,88 @@ class RouterMetrics:
         if shared is not None:
             self.exposed = CollectorRegistry()
             MultiProcessCollector(self.exposed, str(shared))  # type: ignore[no-untyped-call]  # the library's
-        self.requests = Counter(
+        self.requests = self._counter(
             "sglr_requests_total",
             "Requests answered, by route and by how they ended: a stream that failed after its "
             "status was sent counts as failed.",
             ["route", "outcome"],
-            registry=self.registry,
         )
-        self.in_flight = Gauge(
-            "sglr_requests_in_flight",
-            "Requests being answered.",
-            registry=self.registry,
-            multiprocess_mode="livesum",
-        )
-        self.first_token = Histogram(
+        self.in_flight = self._gauge("sglr_requests_in_flight", "Requests being answered.")
+        self.first_token = self._histogram(
             "sglr_time_to_first_token_seconds",
             "From a streamed request's arrival to the first content sent; a keepalive is none.",
             ["model"],
-            buckets=_SECONDS,
-            registry=self.registry,
+            _SECONDS,
         )
-        self.token_time = Histogram(
+        self.token_time = self._histogram(
             "sglr_time_per_output_token_seconds",
             "Mean time between two tokens of a streamed answer that is complete, first one left "
             "out.",
             ["model"],
-            buckets=_TOKEN_SECONDS,
-            registry=self.registry,
+            _TOKEN_SECONDS,
         )
-        self._stage = Histogram(
+        self._stage = self._histogram(
             "sglr_stage_seconds",
             "Where requests spend their time: prompt (template and tokenizer), queue (for a place), "
             "worker (to its first chunk, further attempts included), answer (from there to the end).",
             ["backend", "stage"],
-            buckets=_SECONDS,
-            registry=self.registry,
+            _SECONDS,
         )
         self._stages: dict[str, Stages] = {}
         self._series: dict[str, _Series] = {}
-        self.duration = Histogram(
+        self.duration = self._histogram(
             "sglr_request_duration_seconds",
             "From a request's arrival to the last byte of its answer.",
             ["route"],
-            buckets=_SECONDS,
-            registry=self.registry,
+            _SECONDS,
         )
-        self.tokens = Counter(
+        self.tokens = self._counter(
             "sglr_tokens_total",
             "Tokens by the workers' counters: prompt, cached, completion.",
             ["model", "kind"],
-            registry=self.registry,
         )
-        self.attempts = Counter(
+        self.attempts = self._counter(
             "sglr_worker_attempts_total",
             "Generations started on workers, by outcome: succeeded, failed, abandoned.",
             ["backend", "outcome"],
-            registry=self.registry,
         )
-        self._attempts: dict[tuple[str, str], Counter] = {}
-        self.reloads = Counter(
+        self._attempts: dict[tuple[str, str], Counts] = {}
+        self.reloads = self._counter(
             "sglr_manifest_reloads_total",
             "Looks at a changed manifest, by result: applied, refused.",
             ["result"],
-            registry=self.registry,
         )
-        self.intake_updates = Counter(
+        self.intake_updates = prometheus_client.Counter(
             "sglr_intake_updates_total",
             "Updates and removals of backends that the operator pushed and that were applied.",
             registry=self.registry,
         )
-        self.intake_refusals = Counter(
+        self.intake_refusals = self._counter(
             "sglr_intake_refusals_total",
             "Messages of an operator that were refused, by code.",
             ["code"],
-            registry=self.registry,
         )
-        self.intake_failures = Counter(
+        self.intake_failures = prometheus_client.Counter(
             "sglr_intake_failures_total",
             "Push streams that ended or could not be opened.",
             registry=self.registry,
+        )
+
+    def _counter(self, name: str, documentation: str, labels: Sequence[str]) -> Family[Counts]:
+        kind = prometheus_client.Counter if self._is_shared else tallies.Counter
+        return kind(name, documentation, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]
+    ) -> Family[Times]:
+        kind = prometheus_client.Histogram if self._is_shared else tallies.Histogram
+        return kind(name, documentation, labels, buckets=buckets, registry=self.registry)
+
+    def _gauge(self, name: str, documentation: str) -> Level:
+        if not self._is_shared:
+            return tallies.Gauge(name, documentation, registry=self.registry)
+        return prometheus_client.Gauge(
+            name, documentation, registry=self.registry, multiprocess_mode="livesum"
         )
 
     def stages(self, backend_key: str) -> Stages:
@@ -201,18 +207,13 @@ class RouterMetrics:
             return
         for outcome in ("succeeded", "failed", "abandoned"):
             self._attempts.pop((backend_key, outcome), None)
-            _remove(self.attempts, backend_key, outcome)
+            self.attempts.remove(backend_key, outcome)
         self._stages.pop(backend_key, None)
         for stage in fields(Stages):
-            _remove(self._stage, backend_key, stage.name)
+            self._stage.remove(backend_key, stage.name)
         for model in models:
             self._series.pop(model, None)
-            _remove(self.first_token, model)
-            _remove(self.token_time, model)
+            self.first_token.remove(model)
+            self.token_time.remove(model)
             for kind in _KINDS:
-                _remove(self.tokens, model, kind)
-
-
-def _remove(metric: Counter | Histogram, *labels: str) -> None:
-    with contextlib.suppress(KeyError):  # a series that never was
-        metric.remove(*labels)
+                self.tokens.remove(model, kind)

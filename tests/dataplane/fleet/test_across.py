@@ -140,9 +140,9 @@ def test_a_worker_is_shown_as_the_process_sees_it_to_which_it_is_worst() -> None
     ]
 
 
-def test_every_gauge_of_a_process_goes_with_the_process() -> None:
+def test_every_gauge_of_a_process_goes_with_the_process(tmp_path: Path) -> None:
     """A gauge that outlived its process would be shown for ever."""
-    gauges = [each for each in vars(RouterMetrics()).values() if isinstance(each, Gauge)]
+    gauges = [each for each in vars(RouterMetrics(tmp_path)).values() if isinstance(each, Gauge)]
 
     assert gauges
     assert all(gauge._multiprocess_mode.startswith("live") for gauge in gauges)
