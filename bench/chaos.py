@@ -262,6 +262,7 @@ class Chaos:
         _print_audit(verdict)
         last = self.memory[-1][1] if self.memory else 0.0
         print(f"memory: {self._growth(seconds):.3f} of what it was, last {last:.0f} MiB")
+        print(f"  each half minute, in MiB: {[round(rss) for _, rss in self.memory[::6]]}")
         for claim, holds in claims.items():
             print(f"{'ok  ' if holds else 'FAIL'} {claim}")
         return all(claims.values())
