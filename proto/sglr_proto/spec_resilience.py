@@ -194,8 +194,9 @@ class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Duration | None,
         Meta(
             description="Between two probes by the scheduler's own HealthCheck, which generates a "
-            "token; none while real requests are answered. 1s to 24h. Default: never: each router "
-            "would take a step of every GPU."
+            "token; none while real requests are answered. 1s to 24h. gRPC workers only: HTTP ones "
+            "are asked for GET /health, never /health_generate. Default: never: each router would "
+            "take a step of every GPU."
         ),
     ] = None
 

@@ -126,6 +126,16 @@ async def test_a_server_without_a_health_path_is_asked_for_its_models(tmp_path: 
     assert answer.status_code == 200
 
 
+async def test_a_worker_is_never_asked_to_generate_for_a_probe(tmp_path: Path) -> None:
+    """That interval is for gRPC workers: here /health and /v1/models are all that is asked."""
+    with MockServer([MODEL]) as worker:
+        backend = an_http_backend(worker, healthCheck={"generateInterval": "1s"})
+        async with running_router(tmp_path, backend):
+            await eventually(lambda: [r for r in worker.requests if r.path == "/health"][3:])
+
+    assert {request.path for request in worker.requests} == {"/health", "/v1/models"}
+
+
 async def test_a_sick_worker_does_not_break_the_list_of_models(tmp_path: Path) -> None:
     """A14: /v1/models is answered from memory."""
     with MockServer([MODEL]) as gone:
