@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from sglr_dataplane.api.follow import Gathering
 from sglr_dataplane.job import Chunk, Extras, TokenLogprob, Usage
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.output.pipeline import Pipeline
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(msgspec.Struct, frozen=True):
     """What the client learns next of one choice; never empty, the last one has its finish."""
 
     index: int
@@ -67,7 +67,10 @@ class Choice:
         self._pipeline = pipeline
         self._ends = ends
         self._one_by_one = one_by_one
+        self._reads_whole = not (one_by_one or pipeline.may_think)
         self._thoughts = thoughts
+        self.finished = False
+        """Whether its finish was told."""
         self._held: Chunk | None = None
         self._thought: list[str] = []
         self._ids: list[int] = []
@@ -91,11 +94,6 @@ class Choice:
     @usage.setter
     def usage(self, usage: Usage) -> None:
         self._usage = usage
-
-    @property
-    def finished(self) -> bool:
-        """Whether its finish was told."""
-        return self._pipeline.finished
 
     @property
     def ends(self) -> frozenset[int]:
@@ -129,16 +127,20 @@ class Choice:
         if chunk.finish is None and chunk.token_ids and chunk.token_ids[-1] in self._ends:
             self._held = chunk
             return []
+        if self._reads_whole or len(chunk.token_ids) <= 1:
+            deltas = self._read(chunk)
+            self.finished = self._pipeline.finished
+            return [self._news(chunk.index, deltas)] if deltas else []
         told: list[News] = []
         together: list[Delta] = []
-        singly = self._one_by_one or self._pipeline.may_think
-        for piece in _singly(chunk) if singly else (chunk,):
+        for piece in _singly(chunk):
             deltas = self._read(piece)
             if not self._one_by_one:
                 together += deltas
             elif deltas:
                 told.append(self._news(chunk.index, deltas))
             if self._pipeline.finished:
+                self.finished = True
                 break
         if together:
             told.append(self._news(chunk.index, joined(together)))
@@ -146,6 +148,9 @@ class Choice:
 
     def _read(self, piece: Chunk) -> list[Delta]:
         """Return what *piece* tells, and count it."""
+        if self._pipeline.is_prose:
+            self._note(piece)
+            return self._pipeline.feed(piece)
         thought, spent = self._pipeline.thinks, self._usage.completion_tokens
         deltas = self._pipeline.feed(piece)
         self._note(piece)
@@ -234,7 +239,8 @@ class Answer:
         if choice.finished:
             return []
         news = choice.read(chunk)
-        self._open -= choice.finished
+        if choice.finished:
+            self._open -= 1
         return news
 
     def __aiter__(self) -> Self:
@@ -254,8 +260,7 @@ class Answer:
         raise StopAsyncIteration
 
 
-@dataclass(frozen=True, slots=True)
-class WholeChoice:
+class WholeChoice(msgspec.Struct, frozen=True):
     """One choice that is complete."""
 
     message: Message
@@ -310,11 +315,8 @@ def _joined(first: Chunk, second: Chunk) -> Chunk:
 
 
 def _singly(chunk: Chunk) -> Iterator[Chunk]:
-    """Return *chunk* as chunks of one token, each with the counters that stand at it."""
+    """Return *chunk*, of several tokens, as chunks of one, each with the counters that stand at it."""
     count = len(chunk.token_ids)
-    if count <= 1:
-        yield chunk
-        return
     extras = chunk.extras or Extras()
     for at, token_id in enumerate(chunk.token_ids):
         yield Chunk(

@@ -89,11 +89,12 @@ class Relay(Follower):
             frames = self._told(run.chunks()) if plain is None else plain.told(run)
         if chunks is not None:
             frames += self._told(chunks)
+            if self._answer.finished:
+                self._rest = frames
+                return
             if plain is not None:
                 plain.look_again()
-        if self._answer.finished:
-            self._rest = frames
-        elif frames:
+        if frames:
             self._outlet.write(frames)
             self._exchange.spoke_at = self._now()
 

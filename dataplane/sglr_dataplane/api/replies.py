@@ -21,6 +21,8 @@ def total_usage(usages: Sequence[Usage], n: int = 1) -> Usage:
         usages: By choice, those of one prompt next to each other.
         n: Choices of one prompt.
     """
+    if len(usages) == 1:
+        return usages[0]
     prompts = [usages[at : at + n] for at in range(0, len(usages), n)]
     return Usage(
         prompt_tokens=sum(max(each.prompt_tokens for each in of) for of in prompts),

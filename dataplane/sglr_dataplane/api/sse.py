@@ -77,7 +77,8 @@ class ChatFrames:
             tail = b',"usage":' + orjson.dumps(usage_object(news.usage)) + b"}\n\n"
         if self._logprobs is None:
             rest = b"}]" + tail
-            return b"".join([self._frame(news.index, *_said(d), rest) for d in news.deltas])
+            frames = [self._frame(news.index, *_said(delta), rest) for delta in news.deltas]
+            return frames[0] if len(frames) == 1 else b"".join(frames)
         told = self._logprobs(news.logprobs) if news.logprobs else None
         first = b',"logprobs":' + orjson.dumps(told) + b"}]" + tail
         later = b',"logprobs":null}]' + tail

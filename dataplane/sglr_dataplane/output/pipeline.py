@@ -18,6 +18,7 @@ from sglr_dataplane.output.grammar import Start
 from sglr_dataplane.output.ids import call_ids
 from sglr_dataplane.output.machine import Machine
 from sglr_dataplane.output.passage import Passage, blocked
+from sglr_dataplane.output.prose import Prose
 from sglr_dataplane.output.sink import Sink
 from sglr_dataplane.output.source import Source, TextPiece
 from sglr_dataplane.output.stop import StopMatcher
@@ -49,12 +50,13 @@ class Pipeline:
         "_decoder",
         "_hidden",
         "_machine",
-        "_read",
+        "_markers",
         "_sink",
         "_stop",
         "_trim",
         "_unstoppable",
         "finished",
+        "is_prose",
         "may_think",
     )
 
@@ -96,22 +98,31 @@ class Pipeline:
             min_tokens: Tokens within which no stop string is complete.
             new_call_id: Returns an id no other call has.
         """
-        rules = grammar(tool_format, reasoning_format)
-        source = Source(tokens)
         self._decoder = decoder
         self._hidden = hidden
-        self._read = rules.markers()
-        self._stop = StopMatcher(stop, trim=trim_stop)
+        self._stop = StopMatcher(stop, trim=trim_stop) if stop else None
         self._trim = trim_stop
-        sink = StrippingSink if strip_thoughts else Sink
-        self._sink = sink(
-            holds_space=bool(rules.openers or rules.wrappers or rules.drops or rules.has_tools)
-        )
-        ids = call_ids(tool_format.ids if tool_format else "random", new_call_id, calls_before)
-        offered = {tool.name: tool for tool in tools}
-        self._calls = Calls(source, self._sink, offered, ids, unknown_tools)
         self._unstoppable = min_tokens if stop else 0
-        self._machine = Machine(source, self._sink, self._calls, rules, starts)
+        sink = StrippingSink if strip_thoughts else Sink
+        self.is_prose = tool_format is None and reasoning_format is None
+        """Whether all is content: no thought and no call is looked for."""
+        self._calls: Calls | None = None
+        self._machine: Machine | Prose
+        if self.is_prose:
+            self._markers: frozenset[str] = frozenset()
+            self._sink = sink(holds_space=False)
+            self._machine = Prose(self._sink)
+        else:
+            rules = grammar(tool_format, reasoning_format)
+            source = Source(tokens)
+            self._markers = rules.markers()
+            self._sink = sink(
+                holds_space=bool(rules.openers or rules.wrappers or rules.drops or rules.has_tools)
+            )
+            ids = call_ids(tool_format.ids if tool_format else "random", new_call_id, calls_before)
+            offered = {tool.name: tool for tool in tools}
+            self._calls = Calls(source, self._sink, offered, ids, unknown_tools)
+            self._machine = Machine(source, self._sink, self._calls, rules, starts)
         self.may_think = reasoning_format is not None and starts != "off"
         """Whether thoughts are told apart from the answer."""
         self.finished = False
@@ -129,21 +140,22 @@ class Pipeline:
         ids = chunk.token_ids if chunk.finish is None else self._kept_ids(chunk)
         if self._unstoppable > 0:
             ids = self._without_stops(ids)
-        pieces = self._decoder.feed(ids)
-        if chunk.finish is not None:
+        pieces, finish, stop = self._decoder.feed(ids), chunk.finish, self._stop
+        if finish is not None:
             pieces = [*pieces, *self._decoder.flush()]
-        elif len(pieces) == 1 and pieces[0].token_id is None and self._stop.is_idle:
+        elif len(pieces) == 1 and pieces[0].token_id is None and stop is None:
             delta = self._machine.plainly(pieces[0].text)
             if delta is not None:
                 return [delta]
-        self._push(self._stop.feed(self._shown(pieces)))
-        if self._stop.matched is not None:
-            self._machine.finish()
-            return self._end("stop", self._stop.matched, chunk.usage)
-        if chunk.finish is not None:
-            self._push(self._stop.flush())
-            self._machine.finish()
-            return self._end(chunk.finish.reason, chunk.finish.matched, chunk.usage)
+        shown: Sequence[TextPiece] = self._shown(pieces) if pieces else ()
+        if stop is not None:
+            shown = stop.last(shown) if finish is not None else stop.feed(shown)
+        if shown:
+            self._machine.push(shown)
+        if stop is not None and stop.matched is not None:
+            return self._end("stop", stop.matched, chunk.usage)
+        if finish is not None:
+            return self._end(finish.reason, finish.matched, chunk.usage)
         return self._sink.drain()
 
     def passage(self) -> Passage | None:
@@ -152,7 +164,7 @@ class Pipeline:
         Each of them would become one delta, of its own text; then :meth:`passed` must hear of it.
         None when none may pass.
         """
-        firsts = self._stop.firsts
+        firsts = self._stop.firsts if self._stop is not None else ""
         if self.finished or self._unstoppable > 0 or firsts is None or not self._decoder.is_clean:
             return None
         found = self._machine.passage()
@@ -178,7 +190,11 @@ class Pipeline:
         """Read the ids before which no stop string counts; return the others."""
         free = ids[: self._unstoppable]
         self._unstoppable -= len(free)
-        self._push(self._stop.pass_over(self._shown(self._decoder.feed(free))))
+        shown: Sequence[TextPiece] = self._shown(self._decoder.feed(free))
+        if self._stop is not None:
+            shown = self._stop.pass_over(shown)
+        if shown:
+            self._machine.push(shown)
         return ids[len(free) :]
 
     def _shown(self, pieces: Sequence[TextPiece]) -> list[TextPiece]:
@@ -186,15 +202,12 @@ class Pipeline:
         return [p for p in pieces if p.token_id not in self._hidden or self._reads(p)]
 
     def _reads(self, piece: TextPiece) -> bool:
-        return any(piece.text in marker for marker in self._read)
-
-    def _push(self, pieces: Sequence[TextPiece]) -> None:
-        if pieces:
-            self._machine.push(pieces)
+        return any(piece.text in marker for marker in self._markers)
 
     def _end(self, reason: FinishReason, matched: int | str | None, usage: Usage) -> list[Delta]:
+        self._machine.finish()
         # OpenAI and SGLang: tool_calls only replaces stop, and only for a whole call (R7).
-        if reason == "stop" and self._calls.complete:
+        if reason == "stop" and self._calls is not None and self._calls.complete:
             reason = "tool_calls"
         self.finished = True
         return [*self._sink.drain(), Finished(reason, matched, usage)]

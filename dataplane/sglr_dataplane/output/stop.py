@@ -37,11 +37,6 @@ class StopMatcher:
         """The stop string that ended the text."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether there is no stop string to look for."""
-        return not self._tables
-
-    @property
     def firsts(self) -> str | None:
         """The characters that stop strings begin with; None while one may have begun."""
         if self._held or self.matched is not None or any(table.state for table in self._tables):
@@ -76,11 +71,14 @@ class StopMatcher:
             self._length += len(piece.text)
         return self._release(max(table.state for table in self._tables))
 
-    def flush(self) -> Sequence[TextPiece]:
-        """Return what is held: no stop string can complete any more."""
+    def last(self, pieces: Sequence[TextPiece]) -> Sequence[TextPiece]:
+        """Return what ``feed`` would, and what is held: nothing follows that completes a string."""
+        ready = self.feed(pieces)
+        if self.matched is not None:
+            return ready
         held, self._held = self._held, []
         self._length = 0
-        return held
+        return [*ready, *held]
 
     def _first_end(self, text: str) -> int | None:
         """Return where in *text* the first stop string is complete."""

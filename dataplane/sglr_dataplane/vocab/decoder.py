@@ -90,6 +90,8 @@ class IncrementalDecoder:
 
     def feed(self, ids: Sequence[int]) -> list[Piece]:
         """Return what *ids* add to the text; ordinary text between two added tokens is one piece."""
+        if not ids:
+            return []
         tokens, atomic, hide = self._table.tokens, self._table.atomic, self._hide
         size = len(tokens)
         pieces: list[Piece] = []
@@ -127,6 +129,8 @@ class IncrementalDecoder:
 
     def flush(self) -> list[Piece]:
         """Return what was held back: U+FFFD for a character that never became complete."""
+        if not self._pending:
+            return []
         pieces: list[Piece] = []
         self._add(pieces, b"", final=True)
         return pieces

@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -271,7 +272,7 @@ async def test_a_whole_answer_is_the_same_by_batches(
 
 def nameless(choices: list[WholeChoice]) -> bytes:
     """Return all that *choices* say, without the random ids of their calls."""
-    said = repr([replace(each, news=()) for each in choices])
+    said = repr([msgspec.structs.replace(each, news=()) for each in choices])
     return RANDOM_ID.sub(b"", said.encode())
 
 

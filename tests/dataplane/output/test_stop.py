@@ -13,7 +13,7 @@ def run(stops: list[str], chunks: list[str], *, trim: bool = True) -> tuple[list
     matcher = StopMatcher(stops, trim=trim)
     released = ["".join(p.text for p in matcher.feed([Cut(chunk)])) for chunk in chunks]
     if matcher.matched is None:
-        released.append("".join(p.text for p in matcher.flush()))
+        released.append("".join(p.text for p in matcher.last(())))
     return released, matcher.matched
 
 
@@ -71,7 +71,7 @@ def test_a_stop_string_that_is_passed_over_counts_only_from_where_it_is_fed() ->
         matcher = StopMatcher(["END", "aa"], trim=True)
         pieces = [*matcher.pass_over([Cut(passed)]), *matcher.feed([Cut(fed)])]
         if matcher.matched is None:
-            pieces += matcher.flush()
+            pieces += matcher.last(())
 
         assert "".join(piece.text for piece in pieces) == shown, passed
         assert matcher.matched == matched, passed
