@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
 
 import orjson
 
 _OURS: Final = ("sglr_dataplane", "sglr_client", "sglr_proto")
-_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_BLANK: Final = vars(
+    logging.makeLogRecord(
+        {"levelno": logging.INFO, "levelname": "INFO"}
+        | dict.fromkeys(("thread", "threadName", "process", "processName"))
+    )
+)
+_STANDARD: Final = frozenset(_BLANK) | {"message", "asctime", "taskName"}
 
 
 class JsonFormatter(logging.Formatter):
@@ -31,10 +39,43 @@ class JsonFormatter(logging.Formatter):
         }
         if self._process is not None:
             line["process"] = self._process
-        line.update((k, v) for k, v in vars(record).items() if k not in _STANDARD)
+        line |= {name: fact for name, fact in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class _Fact(logging.LogRecord):
+    """What a module has to tell, at INFO; without the line of code, which no log line has.
+
+    Finding that line, its thread and its process is most of what a record costs.
+    """
+
+    def __init__(self, name: str, message: str, facts: Mapping[str, object]) -> None:
+        created = time.time()
+        vars(self).update(
+            _BLANK, name=name, msg=message, created=created, msecs=created % 1 * 1000, **facts
+        )
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes each record as a line; the stream, like stderr, passes on what ends in a line break."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write *record*; a failure to is told as logging tells it."""
+        try:
+            self.stream.write(self.format(record) + self.terminator)
+        except Exception:  # noqa: BLE001  # a log must never end what it tells of
+            self.handleError(record)
+
+
+def tell(logger: logging.Logger, message: str, facts: Mapping[str, object]) -> None:
+    """Log *message* at INFO with *facts*, as ``logger.info`` does with ``extra``, at half the cost.
+
+    For what is logged of every request. No fact may have the name of a record's attribute.
+    """
+    if logger.isEnabledFor(logging.INFO):
+        logger.handle(_Fact(logger.name, message, facts))
 
 
 def set_up(level: str, process: int | None = None) -> None:
@@ -43,7 +84,7 @@ def set_up(level: str, process: int | None = None) -> None:
     What libraries say passes from WARNING on: at DEBUG some write down whole headers and bodies.
     With *process*, every line says which of a router's processes wrote it.
     """
-    stream = logging.StreamHandler(sys.stderr)
+    stream = _Lines(sys.stderr)
     stream.setFormatter(JsonFormatter(process))
     logging.basicConfig(level=logging.WARNING, handlers=[stream], force=True)
     logging.getLogger().setLevel(max(logging.getLogger().level, _number(level)))

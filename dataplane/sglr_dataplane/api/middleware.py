@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.faults import ClientGoneError
+from sglr_dataplane.log import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,9 +155,10 @@ class Access:
         self._metrics.requests.labels(route, outcome).inc()
         self._metrics.duration.labels(route).observe(seconds)
         if self._log and not quiet:
-            logger.info(
+            tell(
+                logger,
                 "request",
-                extra={
+                {
                     "request_id": scope["state"]["request_id"],
                     "method": scope["method"],
                     "path": route,
