@@ -38,6 +38,8 @@ _ENDED = {"Failed", "Succeeded"}
 
 _LAST_PORT, _PORT_DIGITS = 65535, 5
 
+_ZONE = "topology.kubernetes.io/zone"
+
 
 class View(Protocol):
     """What the operator's caches hold, as this module reads it."""
@@ -233,7 +235,7 @@ def _slice_endpoint(item: SliceEndpoint, port: int, pod: Pod | None) -> Endpoint
         port=port,
         state=state,
         incarnation=_incarnation(pod),
-        zone=item.zone or topology.get("topology.kubernetes.io/zone", ""),
+        zone=item.zone or topology.get(_ZONE, ""),
         pod=target.name if target is not None and uid else "",
         bootstrap_port=_bootstrap_port(pod),
     )
@@ -326,6 +328,8 @@ def _pod_endpoint(pod: Pod, host: str, port: int, state: EndpointState) -> Endpo
         port=port,
         state=state,
         incarnation=_incarnation(pod),
+        # From Kubernetes 1.35 on pods have their node's; nodes are nothing we may read.
+        zone=labels(pod.metadata).get(_ZONE, ""),
         pod=pod.metadata.name,
         bootstrap_port=_bootstrap_port(pod),
     )

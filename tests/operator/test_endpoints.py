@@ -222,6 +222,21 @@ def test_every_port_of_a_pod_is_a_worker() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("marks", "zone"),
+    [({"topology.kubernetes.io/zone": "a"}, "a"), ({}, "")],
+    ids=["1.35", "older"],
+)
+def test_a_selected_pod_is_in_the_zone_that_kubernetes_marks_it_with(
+    marks: dict[str, str], zone: str
+) -> None:
+    """Kubernetes copies the node's label to its pods; without it the zone is unknown."""
+    world = World(pod_list=(a_pod("a", labels={"app": "qwen"} | marks),))
+
+    [endpoint] = find(a_backend(BY_LABEL), world).endpoints
+    assert endpoint.zone == zone
+
+
 def test_hand_made_slices_bring_hosts_from_outside() -> None:
     """An entry without a pod is known by its address."""
     world = World(services=(a_service(),), slice_list=(a_slice("s", an_entry("", "192.0.2.7")),))
