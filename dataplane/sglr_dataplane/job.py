@@ -78,8 +78,7 @@ class Forward:
     """Whether a stream's events have names, and one of them is the last; else ``[DONE]`` is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A generation ready for a worker."""
 
     id: str
@@ -89,10 +88,7 @@ class Job:
     """The name the client asked for."""
     input_ids: tuple[int, ...]
     """The prompt; at least one id, each in ``range(vocab_size)``."""
-    packed_ids: bytes = field(default=b"", repr=False, kw_only=True)
-    """The prompt as the wire has it, where it is long: made with it, in its thread. ``b""``: it is
-    short, and packed when it is sent."""
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling = Sampling()
     stream: bool = True
     """Whether the worker sends tokens as they come, or all at once."""
     require_reasoning: bool = False
@@ -109,6 +105,12 @@ class Job:
     """Fields that tell the worker which trace the job is part of."""
     lora_id: str = ""
     """What the worker that has the job calls that adapter on the wire: each has an id of its own."""
+    packed_ids: bytes = b""
+    """The prompt as the wire has it, where it is long: made with it, in its thread. ``b""``: it is
+    short, and packed when it is sent."""
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} model={self.model!r} prompt_tokens={len(self.input_ids)}>"
 
 
 def new_job_id() -> str:

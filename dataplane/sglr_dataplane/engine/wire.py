@@ -70,7 +70,10 @@ def _sampling(sampling: Sampling) -> bytes:
 
 @lru_cache(256)
 def _usual_sampling(sampling: Sampling) -> bytes:
-    """Return *sampling* as its message: clients of a model mostly ask for the same."""
+    """Return *sampling* as its message: clients of a model mostly ask for the same.
+
+    -0.0 and 0.0 are the same here, as they are to an engine: the one that came first is sent.
+    """
     return sampling_params(sampling).SerializeToString()
 
 

@@ -100,8 +100,10 @@ def in_range(sent: SamplingParameters, *, fewest_tokens: int = 1) -> SamplingPar
     for value, (check, param, low, high) in zip(values, _LIMITS, strict=False):
         if value is not None:
             check(value, param, low, high)
-    integer_in(sent.max_completion_tokens, "max_completion_tokens", fewest_tokens, INT32_MAX)
-    integer_in(sent.max_tokens, "max_tokens", fewest_tokens, INT32_MAX)
+    if sent.max_completion_tokens is not None:
+        integer_in(sent.max_completion_tokens, "max_completion_tokens", fewest_tokens, INT32_MAX)
+    if sent.max_tokens is not None:
+        integer_in(sent.max_tokens, "max_tokens", fewest_tokens, INT32_MAX)
     if sent.min_tokens is not None:
         most = _max_new_tokens(sent)
         integer_in(sent.min_tokens, "min_tokens", 0, INT32_MAX if most is None else most)

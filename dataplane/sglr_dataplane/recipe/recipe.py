@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final
+
+import msgspec
 
 from sglr_dataplane.engine.wire import pack_ids
 from sglr_dataplane.output.calls import UnknownTools
@@ -26,16 +28,18 @@ _LONG: Final = 32_768
 """Ids that are packed in less than a millisecond."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptIds:
+class PromptIds(msgspec.Struct, frozen=True):
     """A rendered prompt, as text and as the ids that the worker gets."""
 
     text: str
     ids: tuple[int, ...]
     continuation: str = ""
     """The end of *text* that the assistant is to go on from."""
-    packed: bytes = field(default=b"", repr=False)
+    packed: bytes = b""
     """The ids as the wire has them; ``b""`` for so few that packing them takes no time."""
+
+    def __repr__(self) -> str:
+        return f"<PromptIds {len(self.ids)}>"
 
     def start(self, reasoning: ReasoningFormat | None) -> Start:
         """Return where the answer begins when it is read by *reasoning*."""
@@ -167,4 +171,4 @@ def _packed(make: Callable[[], PromptIds]) -> PromptIds:
     ids = prompt.ids
     if len(ids) <= _LONG:
         return prompt
-    return replace(prompt, packed=pack_ids(ids))
+    return msgspec.structs.replace(prompt, packed=pack_ids(ids))

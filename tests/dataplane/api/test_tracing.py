@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 import pytest
+from msgspec.structs import replace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 

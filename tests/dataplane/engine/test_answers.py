@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.errors import TruncatedStreamError, WorkerError

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from google.protobuf.struct_pb2 import Struct
+from msgspec.structs import replace
 
 from sglr_dataplane.engine.answers import Answers
 from sglr_dataplane.engine.facts import engine_facts

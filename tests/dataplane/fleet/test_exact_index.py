@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sglr_dataplane.engine.telling import CacheBatch, Cleared, Removed, Stored, cache_batch
 from sglr_dataplane.fleet.policies.cache_aware import CacheAware

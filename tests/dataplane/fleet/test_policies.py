@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sglr_dataplane.fleet.caller import Caller, routing_key
 from sglr_dataplane.fleet.policies.affinity import SessionSticky
