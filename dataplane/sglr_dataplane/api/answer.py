@@ -76,7 +76,8 @@ class Choice:
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._prompt_logprobs: tuple[TokenLogprob, ...] = ()
-        self._usage = Usage()
+        self.counted = Usage()
+        """The worker's counters by then."""
         self._thought_tokens = 0
         self._thinks_since = 0 if pipeline.thinks else None
         """How many tokens there were when the thought began that goes on; None: none does."""
@@ -84,16 +85,12 @@ class Choice:
     @property
     def usage(self) -> Usage:
         """What it has cost so far: up to the stop string, where one ended it."""
-        usage, thought = self._usage, self._thought_tokens
+        usage, thought = self.counted, self._thought_tokens
         if self._thinks_since is not None:
             thought += usage.completion_tokens - self._thinks_since
         if thought <= usage.reasoning_tokens:
             return usage
         return Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, thought)
-
-    @usage.setter
-    def usage(self, usage: Usage) -> None:
-        self._usage = usage
 
     @property
     def ends(self) -> frozenset[int]:
@@ -117,7 +114,7 @@ class Choice:
 
     def passed(self, usage: Usage) -> None:
         """Note that tokens passed as :meth:`passage` allowed; *usage* is what they came to."""
-        self.usage = usage
+        self.counted = usage
         self._pipeline.passed()
 
     def read(self, chunk: Chunk) -> list[News]:
@@ -151,19 +148,19 @@ class Choice:
         if self._pipeline.is_prose:
             self._note(piece)
             return self._pipeline.feed(piece)
-        thought, spent = self._pipeline.thinks, self._usage.completion_tokens
+        thought, spent = self._pipeline.thinks, self.counted.completion_tokens
         deltas = self._pipeline.feed(piece)
         self._note(piece)
         if self._pipeline.thinks != thought:
             if self._thinks_since is None:
                 self._thinks_since = spent
             else:
-                self._thought_tokens += self._usage.completion_tokens - self._thinks_since
+                self._thought_tokens += self.counted.completion_tokens - self._thinks_since
                 self._thinks_since = None
         return deltas if self._thoughts == "streamed" else self._without_thoughts(deltas)
 
     def _note(self, chunk: Chunk) -> None:
-        self._usage = chunk.usage
+        self.counted = chunk.usage
         self._ids += chunk.token_ids
         if chunk.extras is not None:
             self._logprobs += chunk.extras.logprobs
@@ -209,6 +206,8 @@ class Answer:
         self._chunks = chunks
         self._choices = choices
         self._open = len(choices)
+        self.finished = not choices
+        """Whether every choice has finished."""
         self._told: deque[News] = deque()
 
     @property
@@ -220,11 +219,6 @@ class Answer:
     def only(self) -> Choice | None:
         """The choice, where there is but one."""
         return self._choices[0] if len(self._choices) == 1 else None
-
-    @property
-    def finished(self) -> bool:
-        """Whether every choice has finished."""
-        return not self._open
 
     def read(self, chunks: Sequence[Chunk]) -> list[News]:
         """Return what *chunks* tell, behind what nobody has asked for yet."""
@@ -241,6 +235,7 @@ class Answer:
         news = choice.read(chunk)
         if choice.finished:
             self._open -= 1
+            self.finished = not self._open
         return news
 
     def __aiter__(self) -> Self:

@@ -79,7 +79,7 @@ def _chat_pipeline(request: ChatRequest, recipe: Recipe, prompt: PromptIds, job:
         tool_format=_tool_format(conversation, recipe),
         reasoning_format=thoughts,
         starts=prompt.start(thoughts),
-        tools=tuple(ToolSignature(t.name, t.parameters) for t in conversation.tools),
+        tools=tuple([ToolSignature(t.name, t.parameters) for t in conversation.tools]),
         stop=job.sampling.stop,
         trim_stop=not job.sampling.no_stop_trim,
         min_tokens=job.sampling.min_new_tokens,
@@ -87,7 +87,7 @@ def _chat_pipeline(request: ChatRequest, recipe: Recipe, prompt: PromptIds, job:
         tokens=recipe.added_tokens,
         unknown_tools=recipe.unknown_tools,
         strip_thoughts=recipe.strips_thoughts,
-        calls_before=sum(len(message.tool_calls or ()) for message in conversation.messages),
+        calls_before=sum([len(message.tool_calls or ()) for message in conversation.messages]),
         new_call_id=_new_call_id,
     )
 

@@ -89,11 +89,11 @@ class Relay(Follower):
             frames = self._told(run.chunks()) if plain is None else plain.told(run)
         if chunks is not None:
             frames += self._told(chunks)
-            if self._answer.finished:
-                self._rest = frames
-                return
-            if plain is not None:
-                plain.look_again()
+        if self._answer.finished:
+            self._rest = frames
+            return
+        if chunks is not None and plain is not None:
+            plain.look_again()
         if frames:
             self._outlet.write(frames)
             self._exchange.spoke_at = self._now()
@@ -156,7 +156,7 @@ class _PlainWay:
     def _pass(self, usage: Usage) -> None:
         """Note that tokens passed, which came to *usage*; the first may change the choice's state."""
         if self._has_passed:
-            self._choice.usage = usage
+            self._choice.counted = usage
         else:
             self._choice.passed(usage)
             self._has_passed = True

@@ -68,7 +68,7 @@ class ChatFrames:
         """Return the first frame of each of *count* choices: the only ones that name the role."""
         role = b'{"role":"assistant","content":""}'
         rest = (b"}]" if self._logprobs is None else b',"logprobs":null}]') + self._tail
-        return b"".join(self._frame(index, role, b"null", rest) for index in range(count))
+        return b"".join([self._frame(index, role, b"null", rest) for index in range(count)])
 
     def news(self, news: News) -> bytes:
         """Return the frames that tell *news*; log probabilities come with the first of them."""

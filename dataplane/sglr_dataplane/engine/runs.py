@@ -64,7 +64,7 @@ _IDS: Final = _Ids()
 class RunReader:
     """Reads the runs in one call's answer."""
 
-    __slots__ = ("_after", "_before", "_heads", "_reader", "_token_at", "_width")
+    __slots__ = ("_after", "_before", "_heads", "_made_for", "_reader", "_token_at")
 
     def __init__(self, reader: ChunkReader) -> None:
         """Expect messages of the shape that *reader* knows by then."""
@@ -72,8 +72,8 @@ class RunReader:
         self._token_at = PREFIX + len(reader.lead) + 3
         """Where the first token stands: after the chunk's length, the tag and its own length."""
         self._before = self._after = b""
-        self._width = 0
-        """Bytes of the counter; with the two above, what the heads are made for."""
+        self._made_for = b"", b"", 0
+        """What stands before and after the counter, and its bytes: what the heads are made for."""
         self._heads: tuple[bytes, ...] = ()
         """What stands before a token of 0, 1, 2 and 3 bytes, from the message's prefix on."""
 
@@ -96,7 +96,8 @@ class RunReader:
         width = len(counts[0])
         if len(counts[-1]) != width:  # a wider counter needs other heads: the next time
             counts = tuple(count for count in counts if len(count) == width)
-        self._expect(width)
+        if self._made_for != (reader.before, reader.after, width):
+            self._expect(width)
         try:
             tokens = [part[3 : 3 + part[2]] for part in parts[1 : len(counts) + 1]]
             ids = [*map(_IDS.__getitem__, tokens)]
@@ -113,7 +114,9 @@ class RunReader:
         """Return what :meth:`read` would of one message: most reads of a live model bring one."""
         completed = counted + 1
         count = _block(completed // _BLOCK)[completed % _BLOCK]
-        self._expect(len(count))
+        reader = self._reader
+        if self._made_for != (reader.before, reader.after, len(count)):
+            self._expect(len(count))
         start = self._token_at
         try:
             token = data[start : start + data[start - 1]]
@@ -122,14 +125,13 @@ class RunReader:
             return None
         if data != b"".join((self._heads[len(token)], token, self._before, count, self._after)):
             return None
-        return Run([token_id], self._reader.usage(completed)), len(data)
+        return Run([token_id], reader.usage(completed)), len(data)
 
     def _expect(self, width: int) -> None:
         """Make the heads for messages with a counter of *width* bytes."""
         reader = self._reader
-        if width == self._width and reader.before is self._before and reader.after is self._after:
-            return
-        self._before, self._after, self._width = reader.before, reader.after, width
+        self._before, self._after = reader.before, reader.after
+        self._made_for = self._before, self._after, width
         rest = len(self._before) + width + len(self._after)
         size = len(reader.lead) + 3 + rest
         # A chunk of more bytes has a longer length than one byte says; no shape that was learnt has.

@@ -46,7 +46,7 @@ def test_messages_are_whole_however_frames_hold_them(
         data = data[size:]
 
     assert got == contents
-    assert not splitter.is_within
+    assert not splitter.rest
     assert splitter.error is None
 
 
@@ -93,7 +93,7 @@ def test_an_answer_that_ends_within_a_message_is_known() -> None:
     splitter = Splitter(100)
 
     assert splitter.split([message(b"abc")[:-1]]) == []
-    assert splitter.is_within
+    assert splitter.rest
 
 
 @pytest.mark.parametrize(

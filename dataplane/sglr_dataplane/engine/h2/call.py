@@ -108,7 +108,7 @@ class Call:
         if self._error is not None or self._stream is None:
             return self._error
         error = read_end(self._stream)
-        if error is None and self._splitter.is_within:
+        if error is None and self._splitter.rest:
             return CallError(INTERNAL, "The answer ended within a message.")
         return error
 
@@ -138,7 +138,7 @@ class Call:
         stream, link = self._stream, self._link
         if stream is None or link is None or self._error is not None:
             return b""
-        if not stream.payloads or self._splitter.is_within:
+        if not stream.payloads or self._splitter.rest:
             return b""
         payloads = link.take_payloads(stream)
         return payloads[0] if len(payloads) == 1 else b"".join(payloads)

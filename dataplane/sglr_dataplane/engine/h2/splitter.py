@@ -18,19 +18,15 @@ def frame_message(message: bytes) -> bytes:
 class Splitter:
     """Cuts the payloads of one answer into messages, however they were put into frames."""
 
-    __slots__ = ("_limit", "_rest", "error")
+    __slots__ = ("_limit", "error", "rest")
 
     def __init__(self, limit: int) -> None:
         """Take messages of up to *limit* bytes."""
         self._limit = limit
-        self._rest = bytearray()
+        self.rest = bytearray()
+        """What has come of a message that has not ended."""
         self.error: CallError | None = None
         """Why the payloads cannot be read further; None while they can."""
-
-    @property
-    def is_within(self) -> bool:
-        """Whether a message has begun and not ended."""
-        return bool(self._rest)
 
     def split(self, payloads: list[bytes]) -> list[bytes]:
         """Return the messages that *payloads* complete; after :attr:`error` is set, none."""
@@ -38,19 +34,19 @@ class Splitter:
         for payload in payloads:
             # A worker sends one message a frame, nearly always.
             if (
-                not self._rest
+                not self.rest
                 and payload[0] == 0
                 and int.from_bytes(payload[1:PREFIX], "big") == len(payload) - PREFIX <= self._limit
             ):
                 messages.append(payload[PREFIX:])
             elif self.error is None:
-                self._rest += payload
+                self.rest += payload
                 self._cut(messages)
         return messages
 
     def _cut(self, messages: list[bytes]) -> None:
         """Move the whole messages of the rest to *messages*."""
-        rest, start = self._rest, 0
+        rest, start = self.rest, 0
         while self.error is None and len(rest) - start >= PREFIX:
             stop = start + PREFIX + int.from_bytes(rest[start + 1 : start + PREFIX], "big")
             self.error = self._refusal(rest[start], stop - start - PREFIX)
