@@ -118,12 +118,16 @@ def _object(text: str, param: str) -> dict[str, Any]:
         ) from error
 
 
+_LARGEST: Final = 2.0**128 - 2.0**104
+"""Of the 32-bit floats; rounded up to fewer digits it is none."""
+
+
 def shortest(number: float) -> float:
     """Return the shortest decimal that is *number* as a 32-bit float: 0.7, not 0.699999988."""
     wire = struct.pack("<f", number)
     for digits in range(1, 10):
         short = float(f"{number:.{digits}g}")
-        if struct.pack("<f", short) == wire:
+        if abs(short) <= _LARGEST and struct.pack("<f", short) == wire:
             return short
     return number  # not a number, or without an end: refused where fields are read
 

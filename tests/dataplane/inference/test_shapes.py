@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sglr_dataplane.errors import InvalidRequestError
@@ -179,6 +179,8 @@ def test_what_is_no_json_object_or_said_twice_is_refused(
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+@example(2.0**128 - 2.0**104)
+@example(-(2.0**128) + 2.0**104)
 def test_the_shortest_decimal_is_the_same_float(number: float) -> None:
     """What is sent on is, as a 32-bit float, what the client sent."""
     assert struct.pack("<f", shortest(number)) == struct.pack("<f", number)
