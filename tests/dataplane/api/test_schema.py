@@ -266,22 +266,6 @@ def test_null_means_unset(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"tools": []}, {"functions": []}, {"tool_choice": "none"}, {"tool_choice": "auto"},
-        {"function_call": "auto"}, {"chat_template_kwargs": {}}, {"reasoning": {}},
-        {"thinking": {"type": "adaptive"}}, {"response_format": {"type": "text"}},
-        {"structured_outputs": {}}, {"structured_outputs": {"json_object": False}},
-        {"logprobs": False}, {"top_logprobs": 0}, {"parallel_tool_calls": True},
-        {"stream_reasoning": True}, {"include_reasoning": True}, {"skip_special_tokens": True},
-    ],
-)  # fmt: skip
-def test_what_asks_for_nothing_is_what_is_left_out(fields: dict[str, Any]) -> None:
-    """A field that is read to find nothing in it gives the request that does without it."""
-    assert decoded(**fields) == decoded()
-
-
-@pytest.mark.parametrize(
     ("value", "code"),
     [
         (0, "integer_below_min_value"),

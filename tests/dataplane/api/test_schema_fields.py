@@ -54,6 +54,22 @@ def test_values_that_ask_for_nothing_are_accepted(name: str) -> None:
         assert decoded(**{name: neutral}) == decoded(**{name: None})
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": []}, {"functions": []}, {"tool_choice": "none"}, {"tool_choice": "auto"},
+        {"function_call": "auto"}, {"chat_template_kwargs": {}}, {"reasoning": {}},
+        {"thinking": {"type": "adaptive"}}, {"response_format": {"type": "text"}},
+        {"structured_outputs": {}}, {"structured_outputs": {"json_object": False}},
+        {"logprobs": False}, {"top_logprobs": 0}, {"parallel_tool_calls": True},
+        {"stream_reasoning": True}, {"include_reasoning": True}, {"skip_special_tokens": True},
+    ],
+)  # fmt: skip
+def test_what_asks_for_nothing_is_what_is_left_out(fields: dict[str, Any]) -> None:
+    """A field that is read to find nothing in it gives the request that does without it."""
+    assert decoded(**fields) == decoded()
+
+
 @pytest.mark.parametrize("name", named("no effect"))
 def test_fields_without_effect_are_accepted(name: str) -> None:
     """The short list of what is accepted although it changes nothing."""
