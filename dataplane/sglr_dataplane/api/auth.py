@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PRIORITY_HEADER: Final = "x-sglr-priority"
 """``low``, ``normal`` or ``high``; a key says how high it may go."""
+_PRIORITIES: Final = dict(Priority.__members__)
 _SECRET: Final = frozenset({b"authorization", b"x-api-key", b"api-key", b"cookie"})
 
 
@@ -54,8 +55,10 @@ class Authentication:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        presented = _presented(scope)
-        scope["headers"] = [(k, v) for k, v in scope["headers"] if k not in _SECRET]
+        presented = ""
+        if not _SECRET.isdisjoint(dict(scope["headers"])):
+            presented = _presented(scope)
+            scope["headers"] = [(k, v) for k, v in scope["headers"] if k not in _SECRET]
         if scope["path"] in self._exempt:
             await self._app(scope, receive, send)
             return
@@ -102,8 +105,7 @@ def caller_of(scope: Scope, body: bytes) -> Caller:
     headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
     # Without a key nobody vouches for a request: it may step back, but not ahead.
     highest = key.priority if key is not None else Priority.NORMAL
-    asked = headers.get(PRIORITY_HEADER, "normal").upper()
-    wanted = Priority[asked] if asked in Priority.__members__ else Priority.NORMAL
+    wanted = _PRIORITIES.get(headers.get(PRIORITY_HEADER, "").upper(), Priority.NORMAL)
     return Caller(
         name=key.name if key is not None else owner[0] if owner is not None else "",
         priority=min(wanted, highest),

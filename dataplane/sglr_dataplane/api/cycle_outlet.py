@@ -30,6 +30,11 @@ class CycleOutlet:
         self.on_gone: Callable[[], None] | None = None
 
     @property
+    def has_body(self) -> bool:
+        """Whether all of the request's body has come."""
+        return not self._cycle.more_body
+
+    @property
     def is_gone(self) -> bool:
         """Whether the client has left."""
         return self._cycle.disconnected

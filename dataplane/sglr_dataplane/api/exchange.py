@@ -20,7 +20,7 @@ from sglr_dataplane.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from starlette.types import Message, Receive, Scope, Send
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _DISCARD_SECONDS: Final = 10.0
 _BODY_SECONDS: Final = 60.0
 """Without a byte of a body that was begun: what nginx allows."""
+_JSON: Final = b"application/json"
 _UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii"})
 """Names of it and of its part; RFC 8259 knows no other, but clients and proxies declare them."""
 _SSE: Final = [
@@ -120,35 +121,34 @@ class Exchange:
         """
         headers = dict(self._scope["headers"])
         _check_media_type(headers)
-        declared = headers.get(b"content-length", b"")
+        declared = int(headers.get(b"content-length", b"0"))
         pieces: list[bytes] = []
-        size = int(declared) if declared.isdigit() else 0
+        size, came, more = declared, 0, True
+        while more and size <= limit:
+            piece, more = await self._piece()
+            pieces.append(piece)
+            came += len(piece)
+            size = max(declared, came)
         if size <= limit:
-            size = 0
-            async for piece in self._pieces():
-                pieces.append(piece)
-                size += len(piece)
-                if size > limit:
-                    break
-            else:
-                self._body = b"".join(pieces)
-                return self._body
-        await self._discard()
+            self._body = b"".join(pieces)
+            return self._body
+        if more:
+            await self._discard()
         raise RequestTooLargeError(
             f"The request body is larger than the {limit} bytes this router accepts."
         )
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes."""
-        more = True
-        while more:
-            message = await self._next_piece()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError
-            more = message.get("more_body", False)
-            yield message.get("body", b"")
+    async def _piece(self) -> tuple[bytes, bool]:
+        """Return the next piece of the body and whether there are more."""
+        if self.outlet is not None and self.outlet.has_body:
+            message = await self._receive()  # it is there
+        else:
+            message = await self._awaited()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        return message.get("body", b""), message.get("more_body", False)
 
-    async def _next_piece(self) -> Message:
+    async def _awaited(self) -> Message:
         try:
             async with asyncio.timeout(self._body_seconds):
                 return await self._receive()
@@ -163,7 +163,7 @@ class Exchange:
         A client that is still sending when the connection closes loses the answer to a reset.
         """
         with anyio.move_on_after(_DISCARD_SECONDS):
-            async for _ in self._pieces():
+            while (await self._piece())[1]:
                 pass
 
     def while_connected(self, keepalive: float | None = None) -> Presence:
@@ -222,14 +222,9 @@ class Exchange:
 
 
 def _check_media_type(headers: dict[bytes, bytes]) -> None:
-    declared = headers.get(b"content-type", b"application/json")
-    media_type, *parameters = (part.strip().lower() for part in declared.split(b";"))
-    charsets = [p.partition(b"=")[2].strip(b' "') for p in parameters if p.startswith(b"charset")]
-    if media_type != b"application/json" or not _UTF_8.issuperset(charsets):
-        raise UnsupportedMediaTypeError(
-            f"Content-Type {declared.decode('latin-1')!r} is not read here; "
-            "send JSON in UTF-8 with Content-Type: application/json."
-        )
+    declared = headers.get(b"content-type", _JSON)
+    if declared != _JSON:
+        _check_json(declared)
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding != b"identity":
         raise UnsupportedMediaTypeError(
@@ -239,3 +234,13 @@ def _check_media_type(headers: dict[bytes, bytes]) -> None:
     declared_length = headers.get(b"content-length")
     if declared_length is not None and not declared_length.isdigit():
         raise InvalidRequestError("Content-Length is not a number.")
+
+
+def _check_json(declared: bytes) -> None:
+    media_type, *parameters = (part.strip().lower() for part in declared.split(b";"))
+    charsets = [p.partition(b"=")[2].strip(b' "') for p in parameters if p.startswith(b"charset")]
+    if media_type != _JSON or not _UTF_8.issuperset(charsets):
+        raise UnsupportedMediaTypeError(
+            f"Content-Type {declared.decode('latin-1')!r} is not read here; "
+            "send JSON in UTF-8 with Content-Type: application/json."
+        )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
+from binascii import hexlify
 from http import HTTPStatus
+from os import urandom
 from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.faults import ClientGoneError
 from sglr_dataplane.log import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -73,10 +74,8 @@ class RequestId:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = next((v for k, v in scope["headers"] if k == b"x-request-id"), b"")
-        request_id = (
-            given if _VISIBLE_ASCII.fullmatch(given) else b"req_" + secrets.token_hex(12).encode()
-        )
+        given = _first(scope["headers"], b"x-request-id")
+        request_id = given if _VISIBLE_ASCII.fullmatch(given) else b"req_" + hexlify(urandom(12))
         scope.setdefault("state", {})["request_id"] = request_id.decode()
 
         async def named(message: Message) -> None:
@@ -85,6 +84,14 @@ class RequestId:
             await send(message)
 
         await self._app(scope, receive, named)
+
+
+def _first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    """Return the first value of the header *wanted*; ``b""`` when there is none."""
+    for name, value in headers:
+        if name == wanted:
+            return value
+    return b""
 
 
 class PathAsMeant:

@@ -27,6 +27,11 @@ class Outlet(Protocol):
     """Called when the client leaves before its answer is complete."""
 
     @property
+    def has_body(self) -> bool:
+        """Whether all of the request's body has come, so that ``receive`` need not wait for it."""
+        ...
+
+    @property
     def is_full(self) -> bool:
         """Whether the client does not read: write nothing more before :attr:`on_room`."""
         ...

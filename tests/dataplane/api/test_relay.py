@@ -99,6 +99,7 @@ class ScriptedOutlet:
         self.on_room: Callable[[], None] | None = None
         self.on_gone: Callable[[], None] | None = None
         self.is_gone = False
+        self.has_body = True
         self.written: list[bytes] = []
 
     @property

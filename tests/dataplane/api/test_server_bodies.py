@@ -81,6 +81,21 @@ async def test_a_body_that_stops_is_refused(begun: bytes) -> None:
     assert counted(metrics, "sglr_requests_total", route=PATH, outcome="body_timeout") == 1
 
 
+async def test_a_body_that_came_whole_and_is_too_large_is_refused_at_once() -> None:
+    """Without a declared length, complete before it is read: there is nothing left to wait for."""
+    metrics = RouterMetrics()
+
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.wait_for(Exchange(scope, receive, send).body(9), 3)
+
+    async with served(handler, metrics) as port:
+        head = POST.replace(b"Content-Length: 10", b"Transfer-Encoding: chunked")
+        answer, body = await said(port, head + b"a\r\n0123456789\r\n0\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert json.loads(body)["error"]["code"] == "request_too_large"
+
+
 async def test_a_crash_within_a_stream_is_an_error_frame(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
