@@ -261,12 +261,13 @@ class Walk:
         finally:
             ended, sent_at = self._clock(), exchange.content_sent_at
             self._metrics.stages(recipe.backend_key).answer.observe(ended - began)
-            usage = total_usage(answer.usages, job.sampling.n)
+            usages = answer.usages
+            usage = total_usage(usages, job.sampling.n)
             completion, cached = usage.completion_tokens, usage.cached_tokens
             self._metrics.used(job.model, usage.prompt_tokens, cached, completion)
             if sent_at is not None:
                 first, rest = sent_at - exchange.arrived, ended - sent_at
-                each = completion // len(answer.usages)
+                each = completion // len(usages)
                 self._metrics.streamed(job.model, first, rest if is_complete else None, each)
                 exchange.note(first_token_seconds=round(first, 4))
             exchange.note(completion_tokens=completion, cached_tokens=cached)

@@ -140,22 +140,26 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Take a piece of the URL."""
         super().on_url(url)
-        self._count(len(url))
+        self._unfinished = 0
+        self._head_bytes += len(url)
+        if self._head_bytes > self.limits.head_bytes:
+            self._stop()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; a trailer is dropped: it comes after everybody has read the headers."""
+        self._unfinished = 0
         self._head_lines += 1
-        self._count(len(name) + len(value) + _LINE_EXTRA)
+        self._head_bytes += len(name) + len(value) + _LINE_EXTRA
+        limits = self.limits
+        if self._head_bytes > limits.head_bytes or self._head_lines > limits.head_lines:
+            self._stop()
         if self._in_head:
             super().on_header(name, value)
 
-    def _count(self, size: int) -> None:
-        self._unfinished = 0
-        self._head_bytes += size
-        limits = self.limits
-        if self._head_bytes > limits.head_bytes or self._head_lines > limits.head_lines:
-            self._refusal = _too_large(limits)
-            raise self._refusal
+    def _stop(self) -> None:
+        """Have the parser end with the refusal of a head that is too large."""
+        self._refusal = _too_large(self.limits)
+        raise self._refusal
 
     def on_headers_complete(self) -> None:
         """Begin to answer, unless the request is parsed again."""

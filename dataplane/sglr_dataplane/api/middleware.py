@@ -179,6 +179,7 @@ class Access:
 
 def _outcome(status: int) -> str:
     """Return how a request ended that no error class speaks for."""
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return "not_ready"  # a probe's honest answer, no failure of a request
-    return "ok" if 0 < status < HTTPStatus.BAD_REQUEST else "internal_error"
+    if 0 < status < HTTPStatus.BAD_REQUEST:
+        return "ok"
+    # A probe's honest answer is no failure of a request.
+    return "not_ready" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
