@@ -22,7 +22,8 @@ class RenderLimits:
     """What one rendering may cost at most."""
 
     steps: int = 5_000_000
-    """Loop turns, calls and operators. A 60-message agent history with 8 tools takes 5,000."""
+    """Loop turns, calls and operators; a sum of texts is one. A 60-message agent history with 8
+    tools takes 5,000."""
     characters: int = 8_000_000
     """Length of the prompt, and of any value on the way: some 2 million tokens, more than the
     contexts that are served."""
