@@ -19,19 +19,7 @@ phase() {
   return "$code"
 }
 
-thrice() {
-  local attempt
-  for attempt in 1 2 3; do
-    if "$@"; then
-      return 0
-    fi
-    echo "attempt $attempt of 3 failed: $*" >&2
-    sleep $((attempt * 5))
-  done
-  return 1
-}
-
-phase "API server" thrice scripts/kube/build.sh "$cache"
-phase "server of custom resources" thrice scripts/kube/crdserver.sh "$cache" ||
+phase "API server" scripts/kube/thrice.sh scripts/kube/build.sh "$cache"
+phase "server of custom resources" scripts/kube/thrice.sh scripts/kube/crdserver.sh "$cache" ||
   echo "no server of custom resources: CEL rules are checked by cel-python alone"
 SGLR_KUBE_BIN="$cache/bin" phase "tests" .venv/bin/pytest tests/kube --durations=5 "$@"
