@@ -10,8 +10,11 @@ from load import Load, flowing
 from steps import SMALL, Namespace, Release, eventually, values
 
 SYSTEM = "sglr-system"
-ORDER = ("test_readme", "test_lifecycle", "test_workers", "test_upgrade", "test_end")
-"""A release's life: the first installs it, the last removes it and has the cluster to itself."""
+ORDER = (
+    "test_readme", "test_lifecycle", "test_workers", "test_keys", "test_upgrade", "test_end",
+    "test_kustomize", "test_namespaced",
+)  # fmt: skip
+"""A release's life: the first installs it, test_end removes it; the last two bring their own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,8 +39,7 @@ def release() -> Release:
         *values(demo__enabled="true", router__replicas=2, watch__references="true", **SMALL),
         *("--set-json", 'demo.extraArgs=["--token-delay=20ms"]'),
     )
-    for deployment in (release.operator, release.router, release.demo):
-        release.namespace.rolled_out(deployment)
+    release.rolled_out()
     return release
 
 
@@ -46,12 +48,12 @@ def settled(release: Release) -> Release:
     """Return the shared release in its usual state: two of everything, all known to routers."""
     namespace = release.namespace
     namespace.scale(release.demo, 2)
-    for deployment in (release.operator, release.router, release.demo):
-        namespace.rolled_out(deployment)
-    eventually(lambda: namespace.ready(release.demo) == 2, 60, "two workers are ready")
+    release.rolled_out()
+    eventually(lambda: namespace.ready(release.demo) == 2, 150, "two workers are ready")
     eventually(
-        lambda: namespace.condition(release.demo, "Ready")[0] == "True", 60, "the demo is ready"
+        lambda: namespace.condition(release.demo, "Ready")[0] == "True", 150, "the demo is ready"
     )
+    eventually(lambda: release.synced() == 2, 150, "both routers know of it")
     return release
 
 

@@ -24,18 +24,21 @@ class Tally:
     """What came of the streams so far."""
 
     whole: int = 0
+    refused: int = 0
+    """Clients whose key was not good any more, before an answer began; such a client ends."""
     failures: list[str] = field(default_factory=list)
 
 
 @contextmanager
-def flowing(release: Release) -> Iterator[Load]:
+def flowing(release: Release, *, key: str = "none") -> Iterator[Load]:
     """Keep streams of the demo's model flowing; every one must come whole, to the end."""
-    load = Load(release.url(), "demo")
+    load = Load(release.url(), "demo", key=key)
     with load:
         load.keep_going()
         yield load
         load.keep_going()
     assert load.tally.failures == []
+    assert load.tally.refused == 0
 
 
 class Load:
@@ -44,9 +47,10 @@ class Load:
     The clients keep their connections, as real ones do: a router that goes away must tell them.
     """
 
-    def __init__(self, url: str, model: str, *, streams: int = 4) -> None:
+    def __init__(self, url: str, model: str, *, key: str = "none", streams: int = 4) -> None:
         """Prepare; the block starts it."""
         self._url = url
+        self._key = key
         self._model = model
         self._ending = threading.Event()
         self._lock = threading.Lock()
@@ -82,13 +86,18 @@ class Load:
 
     def _ask_on(self, number: int) -> None:
         client = openai.OpenAI(
-            base_url=f"{self._url}/v1", api_key="none", max_retries=0, timeout=30
+            base_url=f"{self._url}/v1", api_key=self._key, max_retries=0, timeout=30
         )
         turn = 0
         with client:
             while not self._ending.is_set():
                 turn += 1
-                problem = self._ask(client, QUESTION.format(number * 100_000 + turn))
+                try:
+                    problem = self._ask(client, QUESTION.format(number * 100_000 + turn))
+                except openai.AuthenticationError:
+                    with self._lock:
+                        self.tally.refused += 1
+                    return
                 with self._lock:
                     if problem is None:
                         self.tally.whole += 1
@@ -96,7 +105,11 @@ class Load:
                         self.tally.failures.append(f"{time.strftime('%H:%M:%S')} {problem}")
 
     def _ask(self, client: openai.OpenAI, question: str) -> str | None:
-        """Stream one answer; return what is wrong with it."""
+        """Stream one answer; return what is wrong with it.
+
+        Raises:
+            openai.AuthenticationError: The key is not good: an HTTP status, so before any answer.
+        """
         text, finish = "", None
         try:
             stream = client.chat.completions.create(
@@ -109,6 +122,8 @@ class Load:
                 for choice in chunk.choices:
                     text += choice.delta.content or ""
                     finish = choice.finish_reason or finish
+        except openai.AuthenticationError:
+            raise
         except (openai.OpenAIError, httpx2.HTTPError) as error:
             return f"{type(error).__name__}: {error} after {text!r}"
         if finish != "stop" or question not in text or not text.endswith(_END):

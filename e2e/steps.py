@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,13 @@ import openai
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CHART: Final = ROOT / "deploy" / "helm" / "sglr"
+APPLY: Final = (
+    "kubectl",
+    "apply",
+    *os.environ.get("SGLR_E2E_APPLY_FLAGS", "--server-side").split(),
+)
+"""How definitions are applied; a very old API server must not be asked to do it by itself."""
+CRD: Final = "crd/sglangbackends.sglr.dev"
 SMALL: Final = {"router__service__type": "NodePort", "router__resources__requests__cpu": "50m"}
 """Reachable from outside, and of a size of which a test machine holds several."""
 Json = dict[str, Any]
@@ -55,6 +63,12 @@ def eventually(claim: Callable[[], object], seconds: float, what: str) -> None:
         if time.monotonic() > deadline:
             raise StepFailedError(f"not within {seconds} s: {what}\n{problem}")
         time.sleep(0.3)
+
+
+def apply_definition(*what: str) -> None:
+    """Apply what holds the definition, and wait until the API server serves it."""
+    run(*APPLY, *what)
+    run("kubectl", "wait", "--for=condition=Established", CRD, "--timeout=60s")
 
 
 @dataclass(frozen=True)
@@ -162,13 +176,57 @@ class Release:
         )  # fmt: skip
 
     def uninstall(self) -> None:
-        """Uninstall, and wait until helm is done."""
+        """Uninstall, and wait until no object of the release is left, there or cluster-wide."""
         run("helm", "uninstall", self.name, "--namespace", self.namespace.name)
+        # The garbage collector looks for new kinds every 30 s.
+        eventually(self._is_gone, 90, "everything is gone")
+        wide = run("kubectl", "get", "clusterroles,clusterrolebindings", "-o", "name")
+        assert f"{self.namespace.name}-{self.name}" not in wide
+
+    def _is_gone(self) -> bool:
+        kinds = (
+            "pods,services,deployments,replicasets,jobs,cronjobs,secrets,configmaps,serviceaccounts,"
+            "roles,rolebindings,poddisruptionbudgets,sglb,endpoints"
+        )
+        left = self.namespace.all(kinds, f"app.kubernetes.io/instance={self.name}")
+        assert not left, [f"{o['kind']}/{o['metadata']['name']}" for o in left]
+        return True
+
+    def rolled_out(self) -> None:
+        """Wait until operator, routers and demo workers are what they shall be."""
+        for deployment in (self.operator, self.router, self.demo):
+            self.namespace.rolled_out(deployment)
+
+    @contextmanager
+    def applied(self, *objects: Json) -> Iterator[None]:
+        """Have *objects* in the release's namespace for the time of a block."""
+        self.namespace.apply(*objects)
+        try:
+            yield
+        finally:
+            for each in objects:
+                self.namespace.kubectl(
+                    "delete", each["kind"].lower(), each["metadata"]["name"], "--timeout=170s"
+                )
+
+    @contextmanager
+    def changed(self, spec: Json) -> Iterator[None]:
+        """Have the demo's backend changed by *spec* for the time of a block."""
+        self.patch_backend(spec)
+        try:
+            yield
+        finally:
+            self.patch_backend(dict.fromkeys(spec))
 
     def patch_backend(self, spec: Mapping[str, Any]) -> None:
         """Change the spec of the demo's backend; None takes a field away."""
         text = json.dumps({"spec": spec})
         self.namespace.kubectl("patch", "sglb", self.demo, "--type=merge", "-p", text)
+
+    def synced(self) -> int:
+        """Return how many routers have acknowledged the demo's backend, as its status says."""
+        status: Json = self.namespace.get("sglb", self.demo).get("status", {})
+        return int(status.get("routers", {}).get("synced", 0))
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric over routers and labels."""

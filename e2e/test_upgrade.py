@@ -46,12 +46,12 @@ def test_an_upgrade_from_an_older_release_loses_no_stream(settled: Release, olde
     """Every pod is replaced while streams flow, and the new definition's field is there."""
     tag = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     settled.upgrade("--reset-then-reuse-values", *values(image__tag=tag), chart=older)
-    rolled_out(settled)
+    settled.rolled_out()
     assert not limited(settled)
 
     with flowing(settled) as load:
         settled.upgrade("--reset-then-reuse-values", *values(image__tag=""))
-        rolled_out(settled)
+        settled.rolled_out()
         load.keep_going()
         assert limited(settled)
         load.keep_going()
@@ -62,15 +62,9 @@ def test_an_upgrade_from_an_older_release_loses_no_stream(settled: Release, olde
 def test_an_upgrade_under_load_loses_no_stream(settled: Release, load: Load) -> None:
     """Settings change, every pod is replaced, the CRD job runs: nobody notices."""
     settled.upgrade("--reset-then-reuse-values", *values(push__audience="another"))
-    rolled_out(settled)
+    settled.rolled_out()
 
     load.keep_going()
     eventually(
-        lambda: settled.namespace.condition(settled.demo, "Ready")[0] == "True", 60, "still ready"
+        lambda: settled.namespace.condition(settled.demo, "Ready")[0] == "True", 150, "still ready"
     )
-
-
-def rolled_out(release: Release) -> None:
-    """Wait until operator and routers are the new ones."""
-    for deployment in (release.operator, release.router, release.demo):
-        release.namespace.rolled_out(deployment)
