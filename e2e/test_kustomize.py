@@ -10,6 +10,7 @@ from typing import Final
 from steps import CHART, ROOT, Json, Namespace, Release, apply_definition, ask, eventually, run
 
 BASE: Final = ROOT / "deploy" / "kustomize" / "base"
+_RUNNING: Final = "app.kubernetes.io/component in (operator, router, demo)"
 
 
 def an_overlay(folder: Path) -> Path:
@@ -59,7 +60,11 @@ def test_the_kustomize_base_ends_with_a_chat(tmp_path: Path) -> None:
     eventually(lambda: "Hello?" in ask(release.url(), "demo", "Hello?"), 90, "a chat is answered")
     assert release.namespace.condition(release.demo, "Programmed")[0] == "True"
 
-    # Until every object is gone; some go with the namespace before kubectl comes to them.
+    # A namespace that is deleted with pods in it is looked at again after half of their grace
+    # period, five minutes for routers, although these ended long before.
+    release.namespace.kubectl("delete", "deployments", "--all")
+    eventually(lambda: not release.namespace.all("pods", _RUNNING), 150, "all pods have ended")
+    # Some objects go with the namespace before kubectl comes to them.
     run("kubectl", "delete", "-k", overlay, "--ignore-not-found", "--wait", "--timeout=170s")
     wide = run("kubectl", "get", "namespaces,crds,clusterroles,clusterrolebindings", "-o", "name")
     assert [name for name in wide.split() if "sglr" in name] == []
