@@ -191,7 +191,7 @@ class Choice:
                 told.append(Reasoning("".join(self._thought)))
             self._thought.clear()
             told.append(delta)
-        return told
+        return joined(told) if len(told) > 1 else told
 
 
 class Answer:
@@ -280,6 +280,7 @@ async def whole(answer: Answer, batches: Batches | None = None) -> list[WholeCho
             told[news.index].append(news)
     else:
         gathering = Gathering(batches, answer)
+        gathering.begin()
         await gathering.run()
         for news in gathering.news:
             told[news.index].append(news)

@@ -230,24 +230,29 @@ class Walk:
         )
 
     async def _tell_events(self, exchange: Exchange, told: Told) -> None:
-        reply, answer = told.reply, told.answer
+        reply, answer, outlet = told.reply, told.answer, exchange.outlet
         first = await anext(answer)
         frames = reply.begin(told.prompts, first.usage) + reply.news(first)
+        if told.batches is None or outlet is None:
+            await self._begun(exchange, frames)
+            async for news in answer:
+                await exchange.send_events(reply.news(news))
+            frames = b""
+        else:
+            relay = Relay(told.batches, answer, reply, exchange, outlet, told.escaped)
+            relay.begin()
+            frames += relay.held()
+            if not answer.finished:
+                await self._begun(exchange, frames)
+                await relay.run()
+                frames = relay.held()
+        await exchange.end_events(frames + reply.end(answer.usages))
+        if exchange.content_sent_at is None:
+            exchange.content_sent_at = self._clock()
+
+    async def _begun(self, exchange: Exchange, frames: bytes) -> None:
         await exchange.send_events(frames)
         exchange.content_sent_at = self._clock()
-        rest = await self._relay(exchange, told)
-        await exchange.end_events(rest + reply.end(answer.usages))
-
-    async def _relay(self, exchange: Exchange, told: Told) -> bytes:
-        """Send what comes after the first news; return the last frames, which are not sent yet."""
-        outlet = exchange.outlet
-        if told.batches is not None and outlet is not None:
-            relay = Relay(told.batches, told.answer, told.reply, exchange, outlet, told.escaped)
-            await relay.run()
-            return relay.rest
-        async for news in told.answer:
-            await exchange.send_events(told.reply.news(news))
-        return b""
 
     @contextmanager
     def _counting(

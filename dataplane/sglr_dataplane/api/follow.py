@@ -47,17 +47,25 @@ class Follower(ABC):
         self._has_ended = False
         self._failure: Exception | None = None
 
-    async def run(self) -> None:
-        """Return when the answer is complete; raises RouterError when the worker failed."""
+    def begin(self) -> None:
+        """Take what has arrived by now; what arrives later is taken when it does."""
         self._batches.follow(self.hear)
-        try:
-            self._take(None, [])
-            if self._answer.finished:
-                return
-            self.hear()
-            await self._end
-        finally:
+        self._take(None, [])
+        if self._answer.finished:
             self._has_ended = True
+        else:
+            self.hear()
+
+    async def run(self) -> None:
+        """Return when the answer is complete; raises RouterError when the worker failed.
+
+        Call after :meth:`begin`.
+        """
+        if not self._has_ended:
+            try:
+                await self._end
+            finally:
+                self._has_ended = True
         if self._failure is not None:
             raise self._failure
 

@@ -54,25 +54,35 @@ class Relay(Follower):
         self._exchange = exchange
         self._outlet = outlet
         self._plain = _plain_way(answer, reply, escaped)
-        self._rest = b""
+        self._held = b""
+        self._holds = True
         self._now = asyncio.get_running_loop().time
 
     async def run(self) -> None:
-        """Return when the answer is complete and all but :meth:`rest` is written.
+        """Return when the answer is complete and all but what is held is written.
+
+        Call when the answer's beginning was sent.
 
         Raises:
             RouterError: The worker failed; what came before is written.
         """
+        self._holds = False
         self._outlet.on_room = self.hear
         try:
+            if not self._answer.finished:
+                self._write(self.held())
             await super().run()
         finally:
             self._outlet.on_room = None
 
-    @property
-    def rest(self) -> bytes:
-        """The frames that end the answer: they go with what follows them."""
-        return self._rest
+    def held(self) -> bytes:
+        """Return, once, the frames that are not written, because something goes with them.
+
+        Until :meth:`run` these are all frames, which go with the answer's beginning; at last those
+        that go with its end.
+        """
+        held, self._held = self._held, b""
+        return held
 
     def hear(self) -> None:
         """Take what has arrived; nothing while the client does not read.
@@ -90,10 +100,16 @@ class Relay(Follower):
         if chunks is not None:
             frames += self._told(chunks)
         if self._answer.finished:
-            self._rest = frames
+            self._held += frames
             return
         if chunks is not None and plain is not None:
             plain.look_again()
+        if self._holds:
+            self._held += frames
+        else:
+            self._write(frames)
+
+    def _write(self, frames: bytes) -> None:
         if frames:
             self._outlet.write(frames)
             self._exchange.spoke_at = self._now()

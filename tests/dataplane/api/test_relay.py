@@ -147,10 +147,14 @@ async def relayed(
     body = reply.begin([PROMPT], first.usage) + reply.news(first)
     outlet = ScriptedOutlet(seed)
     relay = Relay(batches, told, reply, _exchange(), outlet, recipe().vocabulary.escaped)
-    await _driven(relay, batches, failure)
-    assert outlet.on_room is None
-    body += b"".join(outlet.written)
-    return body if failure else body + relay.rest + reply.end(told.usages)
+    relay.begin()
+    assert outlet.written == []
+    body += relay.held()
+    if not told.finished:
+        await _driven(relay, batches, failure)
+        assert outlet.on_room is None
+        body += b"".join(outlet.written)
+    return body if failure else body + relay.held() + reply.end(told.usages)
 
 
 async def _driven(relay: Relay, batches: ScriptedBatches, failure: RouterError | None) -> None:
@@ -305,6 +309,7 @@ async def test_nothing_is_pulled_for_a_client_that_does_not_read() -> None:
     await anext(told)
     outlet = ScriptedOutlet(0, full=1.0)
     relay = Relay(batches, told, a_reply(asked), _exchange(), outlet, recipe().vocabulary.escaped)
+    relay.begin()
     async with asyncio.timeout(SECONDS):
         running = asyncio.create_task(relay.run())
         await asyncio.sleep(0)
@@ -331,10 +336,27 @@ async def test_one_read_is_one_write() -> None:
     await anext(told)
     outlet = ScriptedOutlet(0, full=0.0)
     relay = Relay(batches, told, a_reply(asked), _exchange(), outlet, recipe().vocabulary.escaped)
+    relay.begin()
+    assert relay.held() == b""
     await _driven(relay, batches, None)
 
     assert [part.count(b"\n\n") for part in outlet.written] == [3, 5]
-    assert relay.rest.count(b"\n\n") == 1
+    assert relay.held().count(b"\n\n") == 1
+
+
+async def test_what_came_with_the_first_token_leaves_with_it() -> None:
+    """An answer that is all there takes one write for its head, its frames and its end."""
+    asked = a_chat()
+    items = [*letters(4), Chunk((), Usage(2, 4), finish=Finish("stop"))]
+    batches = ScriptedBatches(cut(items, []), None)
+    told = answer(asked, batches.singly())
+    await anext(told)
+    outlet = ScriptedOutlet(0, full=0.0)
+    relay = Relay(batches, told, a_reply(asked), _exchange(), outlet, recipe().vocabulary.escaped)
+    relay.begin()
+
+    assert told.finished
+    assert (outlet.written, relay.held().count(b"\n\n")) == ([], 4)
 
 
 async def test_a_fault_of_ours_is_raised_where_the_request_waits() -> None:
@@ -350,7 +372,7 @@ async def test_a_fault_of_ours_is_raised_where_the_request_waits() -> None:
     )  # fmt: skip
 
     with pytest.raises(ZeroDivisionError):
-        await relay.run()
+        relay.begin()
 
 
 def _fail(_kind: object) -> None:
