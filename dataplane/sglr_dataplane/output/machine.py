@@ -22,6 +22,7 @@ class Machine:
 
     __slots__ = (
         "_calls",
+        "_calm",
         "_grammar",
         "_last",
         "_running",
@@ -44,6 +45,8 @@ class Machine:
         if start == "inside":
             sink.text(grammar.restored)
         self._waiting: Markers | None = None
+        self._calm: Markers | None = None
+        """The markers waited for while nothing is unread; None while all text must be pushed."""
         self._thinks = self._start == "inside"
         self._running: Reading[None] | None = self._read()
 
@@ -58,8 +61,8 @@ class Machine:
         Most text is in the middle of an answer or a thought, far from any marker; then this gives
         what ``push`` would, without its cost. None when *text* needs reading; nothing was done.
         """
-        waiting = self._waiting
-        if not text or waiting is None or self._source.has_unread or waiting.may_begin_in(text):
+        calm = self._calm
+        if calm is None or not text or calm.may_begin_in(text) is not None:
             return None
         if self._thinks:
             return self._sink.plain_reasoning(text)
@@ -75,12 +78,12 @@ class Machine:
             Whether it is thought; the characters that must be read; whether whitespace at its end
             must be, too. None when all text must be.
         """
-        waiting = self._waiting
-        if waiting is None or self._source.has_unread:
+        calm = self._calm
+        if calm is None:
             return None
         if not self._sink.passes(thought=self._thinks):
             return None
-        return self._thinks, waiting.firsts, self._sink.holds_space and not self._thinks
+        return self._thinks, calm.firsts, self._sink.holds_space and not self._thinks
 
     def passed(self) -> None:
         """Note that text passed as :meth:`passage` allowed."""
@@ -106,6 +109,7 @@ class Machine:
             next(self._running)
         except StopIteration:
             self._running = None
+        self._calm = None if self._source.has_unread else self._waiting
 
     def _read(self) -> Reading[None]:
         if self._grammar.channels is not None:

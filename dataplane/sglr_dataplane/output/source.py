@@ -47,7 +47,7 @@ class Markers:
     spells them with ordinary tokens stays prose; the others match as text.
     """
 
-    __slots__ = ("_atomic", "_firsts", "_longest", "_pattern", "_plain", "firsts")
+    __slots__ = ("_atomic", "_firsts", "_longest", "_pattern", "_plain", "firsts", "may_begin_in")
 
     def __init__(self, texts: tuple[str, ...], tokens: frozenset[str]) -> None:
         self._atomic = frozenset(texts) & tokens
@@ -57,6 +57,8 @@ class Markers:
         self.firsts = "".join(sorted({text[0] for text in self._plain}))
         """The characters that markers begin with, other than those that are tokens."""
         self._firsts = re.compile(f"[{re.escape(self.firsts)}]" if self.firsts else r"(?!)")
+        self.may_begin_in = self._firsts.search
+        """Finds where a marker may begin in a text that is no token by itself; None: nowhere."""
         self._longest = max(map(len, self._plain), default=0)
 
     def search(self, text: str, at: int, atoms: dict[int, str]) -> tuple[int, str] | None:
@@ -80,10 +82,6 @@ class Markers:
             return None
         marker = hit.group()
         return marker if marker not in self._atomic or atoms.get(at) == marker else None
-
-    def may_begin_in(self, text: str) -> bool:
-        """Return whether a marker may begin in *text*, which is no token by itself."""
-        return self._firsts.search(text) is not None
 
     def begins(self, text: str, at: int) -> bool:
         """Return whether all that stands from *at* on is the beginning of a longer marker."""
