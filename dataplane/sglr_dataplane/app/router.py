@@ -292,7 +292,7 @@ class Router:
 
     def _count_refusal(self, error: RouterError) -> None:
         """Count a request that was refused before it was one."""
-        self.metrics.requests.labels("other", error.code).inc()
+        self.metrics.requests.labels("other", error.code or error.type).inc()
 
     async def _until_it_can_serve(self) -> None:
         """Wait until a request would find a worker and a recipe, but not for ever."""
