@@ -114,8 +114,8 @@ class _Tallies(Collector, Generic[S]):
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Have no series yet; *clock* gives seconds since 1970."""
-        self._name = name
+        """Have no series yet; a counter's *name* ends in ``_total``, *clock* gives seconds since 1970."""
+        self._name = name.removesuffix("_total")
         self._documentation = documentation
         self._labelnames = tuple(labelnames)
         self._clock = clock
@@ -159,19 +159,6 @@ class Counter(_Tallies[Count]):
     """A counter with labels."""
 
     kind = "counter"
-
-    def __init__(
-        self,
-        name: str,
-        documentation: str,
-        labelnames: Sequence[str],
-        *,
-        registry: CollectorRegistry,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Have no series yet; *name* ends in ``_total``."""
-        name = name.removesuffix("_total")
-        super().__init__(name, documentation, labelnames, registry=registry, clock=clock)
 
     def _new(self) -> Count:
         return Count(self._clock())

@@ -365,14 +365,17 @@ async def test_a_fault_of_ours_is_raised_where_the_request_waits() -> None:
     batches = ScriptedBatches(cut(letters(3), [1]), None)
     told = answer(asked, batches.singly())
     await anext(told)
-    broken: Any = SimpleNamespace(news=None, around=_fail)
+    broken: Any = SimpleNamespace(news=_fail, around=lambda _kind: None)
     relay = Relay(
         batches, told, broken, _exchange(), ScriptedOutlet(0, full=0.0),
         recipe().vocabulary.escaped,
     )  # fmt: skip
 
+    relay.begin()
+    for _ in range(3):
+        batches.on_news()  # by the connection: it raises nothing
     with pytest.raises(ZeroDivisionError):
-        relay.begin()
+        await relay.run()
 
 
 def _fail(_kind: object) -> None:
