@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from sglr_dataplane.errors import (
     NoAvailableWorkersError,
@@ -20,6 +20,7 @@ from sglr_dataplane.errors import (
     WorkerUnavailableError,
 )
 from sglr_dataplane.fleet.caller import NOBODY, Caller, routing_key
+from sglr_dataplane.fleet.gate import VERDICT
 from sglr_dataplane.fleet.lease import Lease
 from sglr_dataplane.fleet.race import first_of
 from sglr_dataplane.fleet.rates import UNLIMITED, Meter, Rates
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from sglr_dataplane.job import Job
 
 logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN: Final = 0.05
+"""Seconds after which a retry looks again for a worker whose probe is on the way."""
 
 Owners = tuple[tuple[str, Rates], ...]
 Stage = Literal["queue", "worker"]
@@ -65,6 +69,8 @@ class Attempts:
         self.tried: set[str] = set()
         self.patience: float | None = None
         """Until when it waits for workers that are full; None when it had not to."""
+        self.verdict_by: float | None = None
+        """Until when it waits for a worker that was not judged yet; None when it had not to."""
         self.retries = Retries(pool.settings.retry.attempts, pool.budget)
 
 
@@ -228,11 +234,23 @@ class Dispatcher:
             if offer.candidates:
                 return pool.policy.choose(attempts.job, offer.candidates, attempts.key)
             if not offer.is_full:
+                if await self._may_come(attempts):
+                    continue
                 return None
             # The room it was let in for is gone: its worker died between.
             if attempts.patience is None:
                 attempts.patience = pool.gate.patience(attempts.ends_at)
             await pool.gate.park(attempts.patience)
+
+    async def _may_come(self, attempts: Attempts) -> bool:
+        """Wait a moment and return True while a worker not tried yet may be ready in the next."""
+        if attempts.verdict_by is None:
+            attempts.verdict_by = min(self._clock() + VERDICT, attempts.ends_at)
+        is_coming = self._registry.is_coming(attempts.pool.key, attempts.tried)
+        if not is_coming or self._clock() >= attempts.verdict_by:
+            return False
+        await self._pause(_LOOK_AGAIN, attempts.verdict_by)
+        return True
 
     def _nobody(self, backend_key: str, job: Job) -> RouterError:
         """Return what to tell a client for whom there is no worker."""

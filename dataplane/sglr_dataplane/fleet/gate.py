@@ -18,6 +18,10 @@ _LOOK_AGAIN: Final = 0.5
 """Seconds after which one who waits looks again: a breaker's time ends without an event."""
 _LONGEST_RETRY_AFTER: Final = 60
 
+VERDICT: Final = 3.0
+"""Seconds that a job waits at most for a worker that was not judged yet, where there is no other: a
+probe takes milliseconds, and in a roll-out the worker before may be gone in that moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
@@ -63,6 +67,7 @@ class Gate:
         settings: GateSettings,
         room: Callable[[int], int | None],
         clock: Callable[[], float],
+        is_coming: Callable[[], bool] = lambda: False,
     ) -> None:
         """Let jobs in by *settings*.
 
@@ -71,9 +76,11 @@ class Gate:
             room: How many jobs more the workers take now, or any number above the one given if they
                 take more than that; None when there is no worker.
             clock: Seconds that only go up.
+            is_coming: Whether there may be a worker in a moment, while there is none.
         """
         self._settings = settings
         self._room = room
+        self._is_coming = is_coming
         self._clock = clock
         self._queue = FairQueue()
         self._parked: deque[asyncio.Future[None]] = deque()
@@ -120,7 +127,7 @@ class Gate:
             QueueTimeoutError: It waited as long as it may.
         """
         room = self._room(self._starting)
-        if room is None and not self._settings.wait_for_workers:
+        if room is None and not self._longest_without_workers():
             return self._grant(caller)  # the dispatcher says that there is nobody, and why
         if not self._parked and self._has_room(room) and self._queue.goes_first(priority):
             return self._grant(caller)
@@ -162,13 +169,11 @@ class Gate:
                 self._starting += 1
 
     def pump(self) -> None:
-        """Let in whoever there is room for; call it when there may be more."""
+        """Let in whoever there is room for, or nothing to wait for; call it when that changes."""
         while self._parked and (self._room(self._starting) or 0) > self._starting:
             self._starting += 1
             self._parked.popleft().set_result(None)
-        while (
-            not self._parked and self._queue.length and self._has_room(self._room(self._starting))
-        ):
+        while not self._parked and self._queue.length and self._goes_on():
             ticket = self._queue.take()
             self._granted[ticket].set_result(self._grant(ticket.caller))
 
@@ -198,6 +203,11 @@ class Gate:
         self._queue.admit(caller)
         return Slot(self, caller, self._clock())
 
+    def _goes_on(self) -> bool:
+        """Return whether the next job waits no longer: for a worker, or to hear that none comes."""
+        room = self._room(self._starting)
+        return self._has_room(room) or (room is None and not self._longest_without_workers())
+
     def _has_room(self, room: int | None) -> bool:
         most = self._settings.most_jobs
         if most is not None and self._held >= most:
@@ -216,11 +226,16 @@ class Gate:
         self._queue.put(ticket)
         return ticket
 
+    def _longest_without_workers(self) -> float:
+        """Return how many seconds a job waits while there is no worker; 0: not at all."""
+        wanted = self._settings.wait_for_workers
+        return max(wanted, VERDICT) if self._is_coming() else wanted
+
     async def _wait(self, future: asyncio.Future[Slot], ends_at: float) -> Slot:
         began = self._clock()
         while True:
             nobody = self._room(self._starting) is None
-            allowed = self._settings.wait_for_workers if nobody else self._settings.wait
+            allowed = self._longest_without_workers() if nobody else self._settings.wait
             now = self._clock()
             left = min(began + allowed, ends_at) - now
             if left <= 0 and not future.done():

@@ -185,8 +185,15 @@ class Checkup:
 
     async def run(self) -> None:
         """Ask once for health, then for facts if they are due, and change the worker's state."""
+        losses, state = self.worker.losses, self.worker.endpoint.state
+        try:
+            await self._run(losses)
+        finally:
+            if (self.worker.losses, self.worker.endpoint.state) == (losses, state):
+                self.worker.was_judged()
+
+    async def _run(self, losses: int) -> None:
         self._attempts += 1
-        losses: int = self.worker.losses
         if losses != self._losses:
             self._losses, self._attempts = losses, 1
         if self.worker.suspect:

@@ -206,6 +206,10 @@ class Registry:
         offer = self.offer(backend_key, enough=enough)
         return offer.room if offer.candidates or offer.is_full else None
 
+    def is_coming(self, backend_key: str, without: Collection[str] = ()) -> bool:
+        """Return whether a worker, none of *without*, may take jobs in a moment."""
+        return selection.is_coming(self._workers(backend_key), without)
+
     def count(self, backend_key: str) -> Counts:
         """Return how many workers *backend_key* has; zeroes when it is gone."""
         workers = self._workers(backend_key)
@@ -297,14 +301,19 @@ class Registry:
         for worker in pool.workers.values():
             worker.breaker.adjust(settings.breaker)
             worker.warm_up, worker.drain = settings.warm_up, settings.drain
-            worker.on_ready = pool.gate.pump
+            worker.on_verdict = pool.gate.pump
             worker.on_facts = partial(self._abilities.pop, backend.key, None)
             if known is not None and _is_called_otherwise(known.backend, backend):
                 worker.reconnect(self._engine_for(worker.endpoint, backend))
         return pool
 
     def _gate(self, backend_key: str, settings: Settings) -> Gate:
-        return Gate(settings.gate, partial(self.room, backend_key), self._clock)
+        return Gate(
+            settings.gate,
+            partial(self.room, backend_key),
+            self._clock,
+            partial(self.is_coming, backend_key),
+        )
 
     def _policy(self, known: Pool | None, backend: SGLangBackend) -> Policy:
         """Return the policy of before when the spec still asks for it, else a new one."""

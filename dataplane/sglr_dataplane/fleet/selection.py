@@ -142,6 +142,16 @@ def having(adapter: str, workers: Collection[Worker]) -> Collection[Worker]:
     return [each for each in workers if adapter in each.adapters] if adapter else workers
 
 
+def is_coming(workers: Iterable[Worker], without: Collection[str] = ()) -> bool:
+    """Return whether one of *workers* may take jobs in a moment: its probe is on the way."""
+    return any(
+        worker.is_unjudged
+        and worker.endpoint.state is EndpointState.READY
+        and worker.id not in without
+        for worker in workers
+    )
+
+
 def usable(workers: Iterable[Worker]) -> int:
     """Return how many of *workers* are ready, reached and wanted by the control plane."""
     return sum(

@@ -63,6 +63,9 @@ class Worker:
     is_lost = False
     """Its connection was lost, and it has not said again what it serves: it gets no jobs, for
     another process may have come up in its place, with another model."""
+    is_unjudged = True
+    """No probe has ended since it came, since its connection was lost, or since the control plane
+    called it ready: it may be about to take jobs."""
     may_still_serve = True
     """False when it says itself that it does not serve, or serves another model: then not even
     the last resort is to be tried with it."""
@@ -127,8 +130,8 @@ class Worker:
         self._busy_until = 0.0
         self._held = 0
         """Our jobs that it had when its queue was full last."""
-        self.on_ready: Callable[[], None] = _nobody
-        """Called when it becomes ready: somebody may be waiting for it."""
+        self.on_verdict: Callable[[], None] = _nobody
+        """Called when it becomes ready, or is found not to be: somebody may be waiting for that."""
         self.wake: Callable[[], None] = _nobody
         """Called when the one who tends this worker should look at it at once."""
         self.waits: set[Timeout] = set()
@@ -205,7 +208,12 @@ class Worker:
 
     def told(self, endpoint: Endpoint, model_names: frozenset[str]) -> None:
         """Take over what a newer snapshot says of it; its address is the same."""
+        comes_up = endpoint.state is EndpointState.READY is not self.endpoint.state
         self.endpoint = endpoint
+        if comes_up and not self.is_ready:
+            # Whoever it replaces may be gone in a moment: its next probe would come too late.
+            self.is_unjudged = True
+            self.wake()
         self._note_leaving()
         if model_names != self.model_names:
             self.model_names = model_names
@@ -274,7 +282,7 @@ class Worker:
     def was_lost(self) -> None:
         """Give it no jobs until a probe has told who is there now; have that probe made at once."""
         self.losses += 1
-        self.is_lost = True
+        self.is_lost = self.is_unjudged = True
         self.suspected()
 
     def doubted(self, problem: str, *, unreachable: bool = False) -> None:
@@ -283,11 +291,17 @@ class Worker:
         self.is_unreachable = self.is_unreachable or unreachable
         self.problem = problem
 
+    def was_judged(self) -> None:
+        """Note that a probe of it has ended, whatever it found."""
+        if self.is_unjudged:
+            self.is_unjudged = False
+            self.on_verdict()
+
     def became_ready(self, facts: EngineFacts) -> None:
         """Give it jobs from now on; *facts* are what it said just now."""
         self._take_over(facts)
         was_lost = self.is_lost
-        self.suspect = self.is_unreachable = self.is_lost = False
+        self.suspect = self.is_unreachable = self.is_lost = self.is_unjudged = False
         self.may_still_serve = True
         if self.state is not WorkerState.LEAVING:
             self.problem = None
@@ -296,8 +310,8 @@ class Worker:
                 # Another process may be there, and then its cache is empty.
                 self._ready_at = self._clock()
             self.state = WorkerState.READY
-            if not was_ready:
-                self.on_ready()
+            if not was_ready or was_lost:
+                self.on_verdict()
 
     def became_unhealthy(self, problem: str) -> None:
         """Give it no jobs until it is ready again; a worker that never was stays pending.

@@ -120,6 +120,7 @@ async def test_a_job_waits_for_the_first_worker() -> None:
 async def test_without_a_wait_nobody_there_is_503_at_once() -> None:
     """The default: the answer says how many workers are known."""
     registry = a_registry({"w1": ScriptedEngine(HI)}, ready=False)
+    registry.workers()[0].was_judged()
 
     with pytest.raises(NoAvailableWorkersError, match="1 known, 0 ready"):
         await Dispatcher(registry).dispatch(KEY, a_job())

@@ -103,6 +103,8 @@ async def test_a10_a_suspect_worker_is_passed_over_until_it_is_all_there_is() ->
 async def test_a14_nobody_there_names_the_model_and_the_counts() -> None:
     """A14: no worker is 503 no_available_workers, with the model and how many there are."""
     registry = a_registry({"w1": ScriptedEngine(), "w2": ScriptedEngine()}, ready=False)
+    for worker in registry.workers():
+        worker.was_judged()
 
     with pytest.raises(NoAvailableWorkersError) as failure:
         await a_dispatcher(registry).dispatch(KEY, a_job(model="qwen"))
