@@ -74,8 +74,7 @@ class DirectTransport(httpx2.AsyncBaseTransport):
             ManifestError: The manifest cannot be read.
         """
         self._router.load_manifest()
-        app = self._router.app
-        await self._running.enter_async_context(app.router.lifespan_context(app))
+        await self._running.enter_async_context(self._router.running())
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Return the router's answer to *request*.

@@ -107,6 +107,7 @@ class RouterMetrics:
             ["backend", "outcome"],
         )
         self._attempts: dict[tuple[str, str], Counts] = {}
+        self._answered: dict[tuple[str, str], tuple[Counts, Times]] = {}
         self.reloads = self._counter(
             "sglr_manifest_reloads_total",
             "Looks at a changed manifest, by result: applied, refused.",
@@ -158,6 +159,16 @@ class RouterMetrics:
         """Observe how long a job of *backend_key* was in *stage*."""
         stages = self.stages(backend_key)
         (stages.queue if stage == "queue" else stages.worker).observe(seconds)
+
+    def answered(self, route: str, outcome: str, seconds: float) -> None:
+        """Count a request of *route* by its *outcome*, and observe how long it took."""
+        series = self._answered.get((route, outcome))
+        if series is None:
+            series = self.requests.labels(route, outcome), self.duration.labels(route)
+            self._answered[route, outcome] = series
+        requests, duration = series
+        requests.inc()
+        duration.observe(seconds)
 
     def attempted(self, backend_key: str, outcome: str) -> None:
         """Count a generation that was started on a worker of *backend_key*, by how it ended."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.answer import Answer, whole
 from sglr_dataplane.api.constraints import constraint_of
-from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.readings import choices_of, prompts_of
 from sglr_dataplane.api.relay import Relay
 from sglr_dataplane.api.replies import total_usage
@@ -24,9 +23,8 @@ from sglr_dataplane.prompt.sampling import defaults_of, sampling_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from starlette.types import Receive, Scope, Send
-
     from sglr_dataplane.api.dialect import Asked, Dialect, Reply
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.api.follow import Batches
     from sglr_dataplane.api.together import Chunks
     from sglr_dataplane.config import Limits
@@ -105,14 +103,13 @@ class Walk:
         self._clock = clock
         self._now = now
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request.
 
         Raises:
             RouterError: It fails before the answer has begun.
             ClientGoneError: The client left; the worker's call is cancelled.
         """
-        exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         began = self._clock()
         asked = await self._decoded(body)

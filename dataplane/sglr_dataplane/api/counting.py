@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.api.aside import aside
-from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.schema.anthropic import decode_messages
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.config import Limits
     from sglr_dataplane.recipe import Recipes
 
@@ -23,9 +21,8 @@ class CountTokens:
         self._recipes = recipes
         self._limits = limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request; raises RouterError."""
-        exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         asked = await aside(len(body), lambda: decode_messages(body, counts_only=True))
         recipe = self._recipes.find(asked.model, exchange.caller)

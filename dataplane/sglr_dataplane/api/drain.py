@@ -16,8 +16,7 @@ from sglr_dataplane.api.faults import fault_reply, last_frames
 from sglr_dataplane.errors import RouterDrainingError
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.config import DrainSettings
 
 logger = logging.getLogger(__name__)
@@ -45,9 +44,9 @@ class Drain:
         """Serve."""
         self._settings = settings
         self.phase = DrainPhase.SERVING
-        self._active: set[asyncio.Task[object]] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._active: set[Exchange] = set()
+        self._idle: asyncio.Event | None = None
+        """Set when nobody is answered any more; None while nobody waits for that."""
 
     def __repr__(self) -> str:
         return f"<Drain {self.phase} active={len(self._active)}>"
@@ -58,25 +57,32 @@ class Drain:
         return self.phase is not DrainPhase.SERVING
 
     @property
-    def has_expired(self) -> bool:
-        """Whether what still runs is being ended."""
-        return self.phase is DrainPhase.EXPIRED
-
-    @property
     def active(self) -> int:
         """How many requests are being answered."""
         return len(self._active)
 
-    def enter(self, task: asyncio.Task[object]) -> None:
-        """Count a request that *task* answers."""
-        self._active.add(task)
-        self._idle.clear()
+    def enter(self, exchange: Exchange) -> None:
+        """Wait for *exchange*, until it leaves; while draining its connection ends with its answer.
 
-    def leave(self, task: asyncio.Task[object]) -> None:
-        """Count *task*'s request no more."""
-        self._active.discard(task)
-        if not self._active:
+        Raises:
+            RouterDrainingError: It comes too late, and is not waited for.
+        """
+        if self.phase is not DrainPhase.SERVING:
+            exchange.must_close = True
+            if self.phase is not DrainPhase.SETTLING:
+                raise _draining()
+        self._active.add(exchange)
+
+    def leave(self, exchange: Exchange) -> None:
+        """Wait for *exchange* no more, if it was waited for."""
+        self._active.discard(exchange)
+        if self._idle is not None and not self._active:
             self._idle.set()
+
+    def ends(self, exchange: Exchange) -> bool:
+        """Return whether the task of *exchange* was cancelled by this drain, and by nobody else."""
+        is_told = self.phase is DrainPhase.EXPIRED and exchange in self._active
+        return is_told and exchange.task.uncancel() <= 0
 
     async def run(self, *, settle: bool = True) -> None:
         """Drain; returns when no request is left, or when those left were told to end.
@@ -85,6 +91,8 @@ class Drain:
             settle: Whether to go on taking requests for a while, as behind a load balancer.
         """
         self.phase = DrainPhase.SETTLING
+        for exchange in self._active:
+            exchange.must_close = True
         wait = min(self._settings.settle, self._settings.deadline) if settle else 0.0
         logger.info("draining", extra={"active": self.active, "settle": wait})
         await asyncio.sleep(wait)
@@ -93,12 +101,15 @@ class Drain:
         self.phase = DrainPhase.EXPIRED
         if self._active:
             logger.warning("streams ended at the drain's deadline", extra={"active": self.active})
-        for task in self._active:
-            task.cancel()
+        for exchange in self._active:
+            exchange.task.cancel()
         await self._until_idle(_LAST_WORDS + 1)
         logger.info("drained", extra={"active": self.active})
 
     async def _until_idle(self, seconds: float) -> None:
+        if not self._active:
+            return
+        self._idle = asyncio.Event()
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
@@ -106,74 +117,17 @@ class Drain:
             return
 
 
-class Draining:
-    """Lets a drain know of every request, refuses what comes too late, ends what takes too long."""
-
-    def __init__(self, app: ASGIApp, *, drain: Drain, exempt: frozenset[str]) -> None:
-        """Wrap *app*; requests for the paths in *exempt* are always answered and never waited for."""
-        self._app = app
-        self._drain = drain
-        self._exempt = exempt
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, unless the process is about to end."""
-        task = asyncio.current_task()
-        if scope["type"] != "http" or scope["path"] in self._exempt or task is None:
-            await self._app(scope, receive, send)
-            return
-        reply = _Reply(send, self._drain)
-        if self._drain.phase in {DrainPhase.REFUSING, DrainPhase.EXPIRED}:
-            scope["state"]["failure"] = RouterDrainingError.code
-            await fault_reply(_draining(), scope["path"])(scope, receive, reply)
-            return
-        self._drain.enter(task)
-        try:
-            await self._app(scope, receive, reply)
-        except asyncio.CancelledError:
-            if not self._drain.has_expired or task.uncancel() > 0:
-                raise
-            scope["state"]["failure"] = RouterDrainingError.code
-            await reply.end(scope, receive)
-        finally:
-            self._drain.leave(task)
-
-
-class _Reply:
-    """One answer on its way out: what of it has been sent, and how it ends before its time."""
-
-    def __init__(self, send: Send, drain: Drain) -> None:
-        self._send = send
-        self._drain = drain
-        self._started = False
-        self._streams = False
-        self._over = False
-
-    async def __call__(self, message: Message) -> None:
-        """Send *message*; while draining the connection ends with the answer."""
-        if message["type"] == "http.response.start":
-            self._started = True
-            headers = list(message.get("headers", ()))
-            self._streams = any(
-                name == b"content-type" and value.startswith(b"text/event-stream")
-                for name, value in headers
-            )
-            if self._drain.has_begun:
-                message["headers"] = [*headers, (b"connection", b"close")]
-        elif message["type"] == "http.response.body":
-            self._over = not message.get("more_body", False)
-        await self._send(message)
-
-    async def end(self, scope: Scope, receive: Receive) -> None:
-        """End the answer with an error; nothing can be said in one that is no stream of events."""
-        try:
-            async with asyncio.timeout(_LAST_WORDS):
-                if not self._started:
-                    await fault_reply(_draining(), scope["path"])(scope, receive, self)
-                elif self._streams and not self._over:
-                    frames = last_frames(_draining(), scope["path"])
-                    await self({"type": "http.response.body", "body": frames})
-        except TimeoutError:
-            logger.info("a client did not read its last frame")
+async def say_last_words(exchange: Exchange) -> None:
+    """End the answer before its time; nothing can be said in one that is no stream of events."""
+    exchange.failure = RouterDrainingError.code
+    try:
+        async with asyncio.timeout(_LAST_WORDS):
+            if not exchange.status:
+                await exchange.answer_with(fault_reply(_draining(), exchange.path))
+            elif exchange.streams and not exchange.is_over:
+                await exchange.end_events(last_frames(_draining(), exchange.path))
+    except TimeoutError:
+        logger.info("a client did not read its last frame")
 
 
 def _draining() -> RouterDrainingError:

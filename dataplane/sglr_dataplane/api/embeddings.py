@@ -8,7 +8,6 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from sglr_dataplane.api.aside import aside
-from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.schema.embeddings import decode_embedding
 from sglr_dataplane.api.schema.refusals import invalid
 from sglr_dataplane.api.together import dispatch_all
@@ -19,8 +18,7 @@ from sglr_dataplane.prompt.length import check_length
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.types import Receive, Scope, Send
-
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.api.schema.embeddings import EmbeddingRequest
     from sglr_dataplane.config import Limits
     from sglr_dataplane.fleet.caller import Caller
@@ -51,14 +49,13 @@ class Embeddings:
         self._metrics = metrics
         self._limits = limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request.
 
         Raises:
             RouterError: It fails.
             ClientGoneError: The client left; the workers' calls are cancelled.
         """
-        exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         asked = await aside(len(body), lambda: decode_embedding(body))
         caller = exchange.caller

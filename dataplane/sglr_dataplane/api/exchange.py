@@ -1,8 +1,10 @@
-"""One request and its answer on ASGI: read the body, answer, and notice a client that leaves."""
+"""One request and its answer: read the body, answer, and notice a client that leaves."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from os import urandom
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -20,87 +22,128 @@ from sglr_dataplane.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from starlette.types import Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from sglr_dataplane.api.outlet import Outlet
     from sglr_dataplane.errors import RouterError
     from sglr_dataplane.fleet.caller import Caller
+    from sglr_dataplane.fleet.keys import Key
+
+Headers = list[tuple[bytes, bytes]]
 
 _DISCARD_SECONDS: Final = 10.0
 _BODY_SECONDS: Final = 60.0
 """Without a byte of a body that was begun: what nginx allows."""
+_VISIBLE_ASCII: Final = re.compile(rb"[!-~]{1,128}")
 _JSON: Final = b"application/json"
 _UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii"})
 """Names of it and of its part; RFC 8259 knows no other, but clients and proxies declare them."""
-_SSE: Final = [
+_SSE: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     # Proxies that buffer or compress would hold tokens back.
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
-]
+)
 
 
 class Exchange:
-    """One HTTP request and the answer to it."""
+    """One HTTP request and the answer to it, from the front door to the log line."""
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, *, body_seconds: float = _BODY_SECONDS
-    ) -> None:
-        """Hold the three parts of an ASGI call; *body_seconds* may pass without news of a body."""
-        self._body_seconds = body_seconds
+    __slots__ = (
+        "_body",
+        "_receive",
+        "_scope",
+        "_send",
+        "_warnings",
+        "arrived",
+        "content_sent_at",
+        "facts",
+        "failure",
+        "fields",
+        "headers",
+        "is_confined",
+        "is_over",
+        "key",
+        "method",
+        "must_close",
+        "now",
+        "opens",
+        "outlet",
+        "path",
+        "rates",
+        "request_id",
+        "spoke_at",
+        "status",
+        "streams",
+        "task",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, arrived: float) -> None:
+        """Hold the three parts of an ASGI call, which *arrived* by the access log's clock."""
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._warnings: list[tuple[bytes, bytes]] = []
-        self._body = b""
-        self.arrived: float = scope["state"]["arrived"]
-        """The reading of the access clock when the request came, in seconds."""
+        self._body: bytes | None = None
+        self._warnings: Headers = []
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # servers run applications in tasks
+        self.task: asyncio.Task[object] = task
+        """What answers the request."""
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        """What was asked for."""
+        self.headers: Headers = scope["headers"]
+        """The request's headers, names in lower case; once it was admitted, without its key."""
+        self.fields: dict[bytes, bytes] = dict(self.headers)
+        """The same by their names; of several with one name the last."""
+        self.request_id = _identified(self.headers, self.fields)
+        """What client, router and logs call the request."""
+        self.arrived = arrived
+        self.key: Key | None = None
+        """The router's key that it came with; None for none."""
+        self.opens: tuple[str, frozenset[str]] | None = None
+        """Whose key it came with, and the backends it opens; None for none of a backend's own."""
+        self.is_confined = False
+        """Whether it may use those backends and no others."""
+        self.facts: dict[str, object] = scope.setdefault("state", {}).get("facts") or {}
+        """What the log line says besides; never content."""
+        self.failure: str | None = None
+        """What the request failed with, although its status may be sent; None: nothing."""
+        self.status = 0
+        """The answer's; 0 before it has begun."""
+        self.streams = False
+        """Whether a stream of events has begun."""
+        self.is_over = False
+        """Whether all of the answer was sent."""
+        self.must_close = False
+        """Whether the connection ends with the answer."""
+        self.rates: Callable[[], Iterable[tuple[str, str]]] | None = None
+        """Returns the headers that tell the key's rates; None without one."""
         self.content_sent_at: float | None = None
-        """That of when a stream's first content was sent; None before, and without a stream."""
-        self._streams = False
+        """The access clock's reading when a stream's first content was sent; None before, and
+        without a stream."""
         self.spoke_at = 0.0
         """The reading of the loop's clock when events were last sent."""
-        self._now = asyncio.get_running_loop().time
+        self.now = asyncio.get_running_loop().time
+        """The loop's clock."""
         self.outlet: Outlet | None = outlet_of(scope)
         """The way past ASGI for events after the first; None where there is none."""
 
     @property
-    def path(self) -> str:
-        """What was asked for."""
-        found: str = self._scope["path"]
-        return found
-
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """The request's headers, names in lower case; keys were taken off."""
-        found: list[tuple[bytes, bytes]] = self._scope["headers"]
-        return found
-
-    @property
-    def request_id(self) -> str:
-        """What client, router and logs call the request."""
-        found: str = self._scope["state"]["request_id"]
-        return found
-
-    @property
-    def streams(self) -> bool:
-        """Whether a stream of events has begun."""
-        return self._streams
-
-    @property
     def caller(self) -> Caller:
         """Who asks; call after the body was read."""
-        return caller_of(self._scope, self._body)
+        return caller_of(self, self._body or b"")
 
     def note(self, **facts: object) -> None:
         """Add *facts* to the request's log line; never content."""
-        self._scope["state"].setdefault("facts", {}).update(facts)
+        self.facts |= facts
 
-    def note_failure(self, code: str | None) -> None:
-        """Count the request as failed with *code*, although its status may already be sent."""
-        self._scope["state"]["failure"] = code
+    def rid_of_keys(self, headers: Headers) -> None:
+        """Have nothing but *headers* of the request's from here on."""
+        self.headers = self._scope["headers"] = headers
+        self.fields = dict(headers)
 
     def warn(self, *sentences: str) -> None:
         """Tell the client in headers what of its request had no effect, instead of what was said before.
@@ -110,8 +153,12 @@ class Exchange:
         told = dict.fromkeys(sentences)
         self._warnings = [(b"x-sglr-warning", sentence.encode("ascii")) for sentence in told]
 
-    async def body(self, limit: int) -> bytes:
-        """Return the request's body.
+    async def body(self, limit: int, *, seconds: float = _BODY_SECONDS) -> bytes:
+        """Return the request's body; the same one when asked again.
+
+        Args:
+            limit: Bytes it may have.
+            seconds: That may pass without news of it.
 
         Raises:
             UnsupportedMediaTypeError: It is declared as something else than plain JSON.
@@ -119,51 +166,54 @@ class Exchange:
             BodyTimeoutError: The client stopped sending before it was complete.
             ClientGoneError: The client left before it was complete.
         """
-        headers = dict(self._scope["headers"])
-        _check_media_type(headers)
-        declared = int(headers.get(b"content-length", b"0"))
+        if self._body is None:
+            declared = _declared_length(self.fields)
+            self._body = await self._gathered(declared, limit, seconds)
+        return self._body
+
+    async def _gathered(self, declared: int, limit: int, seconds: float) -> bytes:
+        """Return all of the body, of which *declared* bytes were announced."""
         pieces: list[bytes] = []
         size, came, more = declared, 0, True
         while more and size <= limit:
-            piece, more = await self._piece()
+            piece, more = await self._piece(seconds)
             pieces.append(piece)
             came += len(piece)
             size = max(declared, came)
         if size <= limit:
-            self._body = b"".join(pieces)
-            return self._body
+            return b"".join(pieces)
         if more:
-            await self._discard()
+            await self._discard(seconds)
         raise RequestTooLargeError(
             f"The request body is larger than the {limit} bytes this router accepts."
         )
 
-    async def _piece(self) -> tuple[bytes, bool]:
+    async def _piece(self, seconds: float) -> tuple[bytes, bool]:
         """Return the next piece of the body and whether there are more."""
         if self.outlet is not None and self.outlet.has_body:
             message = await self._receive()  # it is there
         else:
-            message = await self._awaited()
+            message = await self._awaited(seconds)
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         return message.get("body", b""), message.get("more_body", False)
 
-    async def _awaited(self) -> Message:
+    async def _awaited(self, seconds: float) -> Message:
         try:
-            async with asyncio.timeout(self._body_seconds):
+            async with asyncio.timeout(seconds):
                 return await self._receive()
         except TimeoutError:
             raise BodyTimeoutError(
-                f"The request's body stopped: nothing came for {self._body_seconds:g} seconds."
+                f"The request's body stopped: nothing came for {seconds:g} seconds."
             ) from None
 
-    async def _discard(self) -> None:
+    async def _discard(self, seconds: float) -> None:
         """Read what is left of the body and drop it, for a while.
 
         A client that is still sending when the connection closes loses the answer to a reset.
         """
         with anyio.move_on_after(_DISCARD_SECONDS):
-            while (await self._piece())[1]:
+            while (await self._piece(seconds))[1]:
                 pass
 
     def while_connected(self, keepalive: float | None = None) -> Presence:
@@ -181,10 +231,10 @@ class Exchange:
         Raises:
             RouterError: Nothing was sent yet: *failure* can still have its status.
         """
-        if not self._streams:
+        if not self.streams:
             raise failure
         # The status is sent: the failure travels in the stream, and there is no retry.
-        self.note_failure(failure.code)
+        self.failure = failure.code
         await self.end_events(frames(failure))
 
     async def answer(self, content: object) -> None:
@@ -195,45 +245,90 @@ class Exchange:
         """Answer 200 with *body*, whatever is in it."""
         headers = [
             (b"content-type", media_type.encode("latin-1")),
-            (b"content-length", str(len(body)).encode()),
+            (b"content-length", b"%d" % len(body)),
             *self._warnings,
         ]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def answer_with(self, app: ASGIApp) -> None:
+        """Answer with what *app* makes of the request; it finds this exchange in the scope's state."""
+        state = self._scope["state"]
+        state["exchange"] = self
+        try:
+            await app(self._scope, self._receive, self.send)
+        finally:
+            del state["exchange"]  # each holds the other, and would stay till a collection
 
     async def send_events(self, frames: bytes) -> None:
         """Send *frames* at once, after the headers of a stream; waits while nobody reads."""
-        self.spoke_at = self._now()
-        await self._begin_events()
+        self.spoke_at = self.now()
+        if not self.streams:
+            await self._begin_events()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
     async def end_events(self, frames: bytes) -> None:
         """Send the last *frames* and end the answer."""
-        await self._begin_events()
-        await self._send({"type": "http.response.body", "body": frames})
+        if not self.streams:
+            await self._begin_events()
+        await self.send({"type": "http.response.body", "body": frames})
 
     async def _begin_events(self) -> None:
-        if self._streams:
-            return
-        self._streams = True
-        await self._send(
-            {"type": "http.response.start", "status": 200, "headers": [*_SSE, *self._warnings]}
-        )
+        self.streams = True
+        headers = [*_SSE, *self._warnings]
+        await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def send(self, message: Message) -> None:
+        """Send *message*, as ASGI has it; a head with what every answer of this exchange says."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *self._stamps()]
+        else:
+            self.is_over = not message.get("more_body", False)
+        await self._send(message)
+
+    def _stamps(self) -> Headers:
+        """Return the headers of every answer of this exchange, whatever it is."""
+        stamps: Headers = []
+        if self.rates is not None:
+            stamps += [(name.encode(), value.encode()) for name, value in self.rates()]
+        if self.must_close:
+            stamps.append((b"connection", b"close"))
+        stamps.append((b"x-request-id", self.request_id.encode()))
+        return stamps
 
 
-def _check_media_type(headers: dict[bytes, bytes]) -> None:
-    declared = headers.get(b"content-type", _JSON)
-    if declared != _JSON:
-        _check_json(declared)
-    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-    if encoding != b"identity":
+def _identified(headers: Headers, fields: dict[bytes, bytes]) -> str:
+    """Return the client's ``x-request-id`` where it is 1 to 128 visible characters, else a new one."""
+    if b"x-request-id" in fields:
+        given = next(value for name, value in headers if name == b"x-request-id")
+        if _VISIBLE_ASCII.fullmatch(given):
+            return given.decode()
+    return "req_" + urandom(12).hex()
+
+
+def _declared_length(fields: dict[bytes, bytes]) -> int:
+    """Return how many bytes of JSON a request with *fields* announces, 0 where it does not say.
+
+    Raises:
+        UnsupportedMediaTypeError: It announces something else.
+        InvalidRequestError: The length is no number.
+    """
+    media_type = fields.get(b"content-type", _JSON)
+    if media_type != _JSON:
+        _check_json(media_type)
+    encoding = fields.get(b"content-encoding")
+    if encoding is not None and (encoding := encoding.strip().lower()) != b"identity":
         raise UnsupportedMediaTypeError(
             f"Content-Encoding {encoding.decode('latin-1')!r} is not read here; "
             "send the body uncompressed."
         )
-    declared_length = headers.get(b"content-length")
-    if declared_length is not None and not declared_length.isdigit():
+    length = fields.get(b"content-length")
+    if length is None:
+        return 0
+    if not length.isdigit():
         raise InvalidRequestError("Content-Length is not a number.")
+    return int(length)
 
 
 def _check_json(declared: bytes) -> None:

@@ -13,10 +13,14 @@ from starlette.responses import Response
 from sglr_dataplane.errors import MethodNotAllowedError, RouterError, UnknownUrlError
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from collections.abc import Mapping
+
+    from sglr_dataplane.api.exchange import Exchange
 
 logger = logging.getLogger(__name__)
 
+CLIENT_GONE: Final = "client_closed_request"
+"""How a request ended whose client left; nginx's 499 in words."""
 UNEXPECTED: Final = "The router failed on this request; its log has the reason."
 
 
@@ -92,55 +96,41 @@ def fault_reply(error: RouterError, path: str = "") -> Response:
     return reply
 
 
-def _as_router_error(error: HTTPException, scope: Scope) -> RouterError:
+async def refuse(exchange: Exchange, error: Exception) -> None:
+    """Answer in place of what failed with *error*, and note with what it did.
+
+    Raises:
+        Exception: The *error*; the answer has begun, and only the end of its connection can tell.
+    """
+    if isinstance(error, ClientGoneError):
+        exchange.failure = CLIENT_GONE
+        return
+    headers: Mapping[str, str] = {}
+    if isinstance(error, RouterError):
+        answer = error
+    elif isinstance(error, HTTPException):
+        answer = _as_router_error(error, exchange)
+        headers = error.headers or {}
+    else:
+        logger.error("request failed unexpectedly", exc_info=error, extra={"path": exchange.path})
+        answer = RouterError(UNEXPECTED)
+    exchange.failure = answer.code
+    if exchange.status:
+        raise error
+    reply = fault_reply(answer, exchange.path)
+    reply.headers.update(headers)
+    await exchange.answer_with(reply)
+
+
+def _as_router_error(error: HTTPException, exchange: Exchange) -> RouterError:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return MethodNotAllowedError(
-            f"{scope['method']} is not allowed on {scope['path']}."
+            f"{exchange.method} is not allowed on {exchange.path}."
             f"{_allowed(error)} See GET /v1/models for what is served."
         )
-    return UnknownUrlError(f"Unknown request URL: {scope['method']} {scope['path']}.")
+    return UnknownUrlError(f"Unknown request URL: {exchange.method} {exchange.path}.")
 
 
 def _allowed(error: HTTPException) -> str:
     allow = (error.headers or {}).get("Allow", "")
     return f" Allowed: {allow}." if allow else ""
-
-
-class Faults:
-    """Turns every exception of the inner application into an answer; the innermost middleware."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap *app*."""
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application; answer in its place when it raises before it answered."""
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watched)
-        except ClientGoneError:
-            raise
-        except RouterError as error:
-            if started:
-                raise
-            scope["state"]["failure"] = error.code
-            await fault_reply(error, scope["path"])(scope, receive, send)
-        except HTTPException as error:
-            answer = _as_router_error(error, scope)
-            scope["state"]["failure"] = answer.code
-            reply = fault_reply(answer, scope["path"])
-            reply.headers.update(error.headers or {})
-            await reply(scope, receive, send)
-        except Exception:
-            logger.exception("request failed unexpectedly", extra={"path": scope["path"]})
-            if started:
-                raise
-            failure = RouterError(UNEXPECTED)
-            scope["state"]["failure"] = failure.code
-            await fault_reply(failure, scope["path"])(scope, receive, send)

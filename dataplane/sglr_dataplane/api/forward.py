@@ -11,7 +11,6 @@ import time
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.faults import anthropic_envelope, named_event
 from sglr_dataplane.api.forwarded import headers_for_worker, read, stand_in
 from sglr_dataplane.api.forwarding import Forwarder
@@ -21,11 +20,11 @@ from sglr_dataplane.errors import RouterError, WorkerError
 from sglr_dataplane.job import Forward, Job, Piece, Usage, new_job_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.api.forwarded import Asked
+    from sglr_dataplane.api.front_door import Endpoint
     from sglr_dataplane.config import Limits
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
@@ -104,14 +103,9 @@ class Forwarding:
         self._keepalive = keepalive
         self._clock = clock
 
-    def before(self, app: ASGIApp, path: str) -> Fork:
-        """Return what answers *path*: HTTP workers for their models, *app* for the others."""
-        return Fork(self, app, path, self._limits)
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether any backend has HTTP workers."""
-        return self._registry.has_http
+    def before(self, endpoint: Endpoint, path: str) -> Fork:
+        """Return what answers *path*: HTTP workers for their models, *endpoint* for the others."""
+        return Fork(self, endpoint, path, self._limits, self._registry)
 
     def target(self, asked: Asked, exchange: Exchange) -> Target | None:
         """Return where a request goes; None: to a backend of another protocol.
@@ -235,33 +229,40 @@ class Forwarding:
 class Fork:
     """One path: the protocol of a model's workers decides who answers."""
 
-    def __init__(self, forwarding: Forwarding, app: ASGIApp, path: str, limits: Limits) -> None:
-        """Answer *path* by *forwarding*, or let *app* answer."""
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        endpoint: Endpoint,
+        path: str,
+        limits: Limits,
+        registry: Registry,
+    ) -> None:
+        """Answer *path* by *forwarding*, or let *endpoint* answer, as the *registry* has it."""
         self._forwarding = forwarding
-        self._app = app
+        self._endpoint = endpoint
         self._path = path
         self._limits = limits
+        self._registry = registry
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; raises RouterError and ClientGoneError."""
-        forwarding = self._forwarding
-        if not forwarding.is_needed:
-            await self._app(scope, receive, send)
-            return
-        exchange = Exchange(scope, receive, send)
+    def __call__(self, exchange: Exchange) -> Awaitable[None]:
+        """Return the answering of one request; it raises RouterError and ClientGoneError."""
+        return self._decided(exchange) if self._registry.has_http else self._endpoint(exchange)
+
+    async def _decided(self, exchange: Exchange) -> None:
+        """Read which model is asked for, and let answer who answers for it."""
         body = await exchange.body(self._limits.max_body_bytes)
         try:
             asked = await _off_loop(read, body, len(body))
         except RouterError:
             # Whoever reads the whole body says best what is wrong with it.
-            await self._app(scope, _again(body, receive), send)
+            await self._endpoint(exchange)
             return
-        target = forwarding.target(asked, exchange)
+        target = self._forwarding.target(asked, exchange)
         if target is None:
-            await self._app(scope, _again(body, receive), send)
+            await self._endpoint(exchange)
             return
-        job = await forwarding.job(exchange, body, asked, target, self._path)
-        await forwarding.answer(exchange, target, job)
+        job = await self._forwarding.job(exchange, body, asked, target, self._path)
+        await self._forwarding.answer(exchange, target, job)
 
 
 def _piece(chunk: Chunk) -> Piece:
@@ -278,20 +279,6 @@ async def _off_loop(do: Callable[[_A], _B], given: _A, size: int) -> _B:
     if size <= _READ_IN_THREAD_ABOVE:
         return do(given)
     return await asyncio.to_thread(do, given)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that brings *body* once more, which was read already."""
-    is_told = False
-
-    async def replayed() -> Message:
-        nonlocal is_told
-        if is_told:
-            return await receive()
-        is_told = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replayed
 
 
 def _failure(error: RouterError, job: Job) -> bytes:

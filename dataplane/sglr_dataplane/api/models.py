@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.responses import Response
 
-from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.replies import model_card
 from sglr_dataplane.errors import UnknownModelError
 from sglr_dataplane.fleet.routes import adapter_names
@@ -15,6 +14,7 @@ from sglr_dataplane.fleet.routes import adapter_names
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.recipe import Recipes
 
@@ -49,7 +49,8 @@ class Models:
 
     def _cards(self, request: Request) -> dict[str, dict[str, Any]]:
         """Return a card for each name; of several backends the first is described."""
-        caller = caller_of(request.scope, b"")
+        exchange: Exchange = request.state.exchange
+        caller = exchange.caller
         cards: dict[str, dict[str, Any]] = {}
         for key in self._registry.counts():
             backend = self._registry.backend(key)

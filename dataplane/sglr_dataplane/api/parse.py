@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.schema.parsing import (
     CALLS,
     THOUGHTS,
@@ -27,8 +26,7 @@ from sglr_dataplane.output.thinking import start_without_prompt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.types import Receive, Scope, Send
-
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.config import Limits
     from sglr_dataplane.fleet.caller import Caller
     from sglr_dataplane.output.collect import Message
@@ -50,9 +48,8 @@ class ParseCalls:
         self._limits = limits
         self._tell = tell
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request; raises RouterError."""
-        exchange = Exchange(scope, receive, send)
         sent = CALLS.read(await exchange.body(self._limits.max_body_bytes))
         tools, thoughts = self._formats(sent, exchange.caller)
         reader = Reader(
@@ -82,9 +79,8 @@ class ParseThoughts:
         self._limits = limits
         self._tell = tell
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request; raises RouterError."""
-        exchange = Exchange(scope, receive, send)
         sent = THOUGHTS.read(await exchange.body(self._limits.max_body_bytes))
         thoughts = self._format(sent, exchange.caller)
         reader = Reader(reasoning=thoughts, starts=start_without_prompt(sent.text, thoughts))

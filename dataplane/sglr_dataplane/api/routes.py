@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.routing import Route
-
 from sglr_dataplane.api.chat import Walk
 from sglr_dataplane.api.counting import CountTokens
 from sglr_dataplane.api.dialects.chat import ChatDialect
@@ -30,9 +28,9 @@ from sglr_dataplane.fleet.signpost import Signpost
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
     from sglr_dataplane.api.dialect import Dialect
+    from sglr_dataplane.api.exchange import Exchange
+    from sglr_dataplane.api.front_door import Endpoint
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
@@ -65,14 +63,14 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
 """The APIs that generate, by path."""
 
 
-def inference_routes(
+def inference_endpoints(
     recipes: Recipes,
     registry: Registry,
     dispatcher: Dispatcher,
     metrics: RouterMetrics,
     config: RouterConfig,
-) -> list[Route]:
-    """Return the routes of every inference API."""
+) -> dict[str, Endpoint]:
+    """Return what answers every inference API, by the path that is posted to."""
     forwarding = Forwarding(
         registry,
         dispatcher,
@@ -81,24 +79,10 @@ def inference_routes(
         limits=config.limits,
         keepalive=config.keepalive,
     )
-    return [
-        Route(
-            path,
-            _Endpoint(forwarding.before(app, path) if path in FORWARDED else app),
-            methods=["POST"],
-        )
-        for path, app in _apps(recipes, registry, dispatcher, metrics, config).items()
-    ]
-
-
-class _Endpoint:
-    """An ASGI application as a route's endpoint: Starlette would call a function with a request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+    return {
+        path: forwarding.before(endpoint, path) if path in FORWARDED else endpoint
+        for path, endpoint in _endpoints(recipes, registry, dispatcher, metrics, config).items()
+    }
 
 
 def _signpost(registry: Registry, recipes: Recipes) -> Signpost:
@@ -108,13 +92,13 @@ def _signpost(registry: Registry, recipes: Recipes) -> Signpost:
     return signpost
 
 
-def _apps(
+def _endpoints(
     recipes: Recipes,
     registry: Registry,
     dispatcher: Dispatcher,
     metrics: RouterMetrics,
     config: RouterConfig,
-) -> dict[str, ASGIApp]:
+) -> dict[str, Endpoint]:
     """Return what answers for models of gRPC workers, by path."""
     walks = {
         path: Walk(
@@ -147,8 +131,8 @@ def _apps(
     }
 
 
-async def _not_served(scope: Scope, _receive: Receive, _send: Send) -> None:
+async def _not_served(exchange: Exchange) -> None:
     raise NotServedError(
-        f"No worker of this router serves {scope['path']}: its workers are spoken to over gRPC, "
+        f"No worker of this router serves {exchange.path}: its workers are spoken to over gRPC, "
         "which has no such call."
     )

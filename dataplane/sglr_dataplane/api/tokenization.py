@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sglr_dataplane.api.aside import aside
-from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.schema import decode_chat
 from sglr_dataplane.api.schema.bodies import BodyReader
 from sglr_dataplane.api.schema.completions import prompts_in
@@ -18,8 +17,7 @@ from sglr_dataplane.api.schema.refusals import invalid, missing, mistyped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.types import Receive, Scope, Send
-
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.config import Limits
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.recipe import Recipe, Recipes
@@ -56,9 +54,8 @@ class Tokenize:
         self._registry = registry
         self._limits = limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request; raises RouterError."""
-        exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         sent = await aside(len(body), lambda: _TOKENIZE.read(body))
         recipe = self._recipes.find(sent.model, exchange.caller)
@@ -98,9 +95,8 @@ class Detokenize:
         self._recipes = recipes
         self._limits = limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request; raises RouterError."""
-        exchange = Exchange(scope, receive, send)
         body = await exchange.body(self._limits.max_body_bytes)
         sent = await aside(len(body), lambda: _DETOKENIZE.read(body))
         vocabulary = self._recipes.find(sent.model, exchange.caller).vocabulary

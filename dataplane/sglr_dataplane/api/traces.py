@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from starlette.middleware import Middleware
-
 if TYPE_CHECKING:
     from sglr_dataplane.api.tracing import Tracing
     from sglr_dataplane.config import TracingConfig
@@ -30,12 +28,3 @@ def new_tracing(config: TracingConfig | None) -> Tracing | None:
             "Traces need OpenTelemetry's SDK: install sglang-k8s-router[tracing]."
         ) from error
     return Tracing(config)
-
-
-def traced(tracing: Tracing | None) -> list[Middleware]:
-    """Return the middleware that puts every request into a span; none without *tracing*."""
-    if tracing is None:
-        return []
-    from sglr_dataplane.api.tracing import Traced
-
-    return [Middleware(Traced, tracing=tracing)]

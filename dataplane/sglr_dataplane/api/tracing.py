@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
@@ -21,15 +21,14 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from sglr_dataplane.api.faults import ClientGoneError
-from sglr_dataplane.api.middleware import QUIET, route_of
+from sglr_dataplane.api.access import route_of
 from sglr_dataplane.fleet.breaker import Outcome
 from sglr_proto import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.config import TracingConfig
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
@@ -68,19 +67,20 @@ class Tracing:
         self._provider.add_span_processor(BatchSpanProcessor(chosen))
         self._tracer = self._provider.get_tracer("sglr_dataplane", __version__)
 
-    def request(self, scope: Scope) -> Span:
-        """Begin the span of a request, in its client's trace if it names one."""
+    def request(self, exchange: Exchange) -> Traced:
+        """Begin the span of a request, in its client's trace if it names one; all else is within it."""
         carrier = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+            name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.headers
         }
-        route = route_of(scope["path"])
-        attributes = {"http.request.method": scope["method"], "http.route": route}
-        return self._tracer.start_span(
-            f"{scope['method']} {route}",
+        route = route_of(exchange.path)
+        attributes = {"http.request.method": exchange.method, "http.route": route}
+        span = self._tracer.start_span(
+            f"{exchange.method} {route}",
             context=_PROPAGATOR.extract(carrier, context=context.Context()),
             kind=SpanKind.SERVER,
             attributes=attributes,
         )
+        return Traced(span, exchange)
 
     def attempt(self, worker: Worker, job: Job) -> Attempt:
         """Begin the span of *job*'s attempt on *worker*, within the request's."""
@@ -139,55 +139,32 @@ class Attempt:
 
 
 class Traced:
-    """Puts every request but probes and scrapes into a span, and its trace's id into the log line."""
+    """The span of one request, in which it is answered; its trace's id is on the log line."""
 
-    def __init__(self, app: ASGIApp, *, tracing: Tracing) -> None:
-        """Wrap *app*; it must be within what knows the request's id and writes its log line."""
-        self._app = app
-        self._tracing = tracing
+    def __init__(self, span: Span, exchange: Exchange) -> None:
+        """Put what follows in this task into *span*, that of *exchange*."""
+        self._span = span
+        self._exchange = exchange
+        exchange.facts["trace"] = f"{span.get_span_context().trace_id:032x}"
+        self._token = context.attach(trace.set_span_in_context(span))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application within a span."""
-        if scope["type"] != "http" or scope["path"] in QUIET:
-            await self._app(scope, receive, send)
-            return
-        span = self._tracing.request(scope)
-        state: dict[str, Any] = scope["state"]
-        state.setdefault("facts", {})["trace"] = f"{span.get_span_context().trace_id:032x}"
-        status = 0
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        token = context.attach(trace.set_span_in_context(span))
-        try:
-            await self._app(scope, receive, watched)
-        except ClientGoneError:
-            state["failure"] = "client_closed_request"
-            raise
-        finally:
-            context.detach(token)
-            _finish(span, state, status)
-
-
-def _finish(span: Span, state: dict[str, Any], status: int) -> None:
-    """End the span of a request that was answered with *status*, 0 for not at all."""
-    for name, value in state["facts"].items():
-        if name in _FACTS and value is not None:
-            span.set_attribute(_FACTS[name], value)
-    span.set_attribute("sglr.request_id", state["request_id"])
-    if status:
-        span.set_attribute("http.response.status_code", status)
-    failure = state.get("failure")
-    if failure is not None:
-        span.set_attribute("error.type", failure)
-    # A stream fails with its status sent: then what it failed with is all there is to go by.
-    if status >= _FAILED or (failure in _OURS and status):
-        span.set_status(StatusCode.ERROR)
-    span.end()
+    def end(self) -> None:
+        """End the span, with how the request was answered."""
+        context.detach(self._token)
+        span, exchange = self._span, self._exchange
+        for name, value in exchange.facts.items():
+            if name in _FACTS and value is not None:
+                span.set_attribute(_FACTS[name], value)  # type: ignore[arg-type]  # facts named there are plain
+        span.set_attribute("sglr.request_id", exchange.request_id)
+        if exchange.status:
+            span.set_attribute("http.response.status_code", exchange.status)
+        if exchange.failure is not None:
+            span.set_attribute("error.type", exchange.failure)
+        # A stream fails with its status sent: then what it failed with is all there is to go by.
+        is_ours = exchange.failure in _OURS and exchange.status
+        if exchange.status >= _FAILED or is_ours:
+            span.set_status(StatusCode.ERROR)
+        span.end()
 
 
 _OURS: Final = frozenset(

@@ -10,22 +10,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.routing import Router as Routes
 
-from sglr_dataplane.api.application import Application
-from sglr_dataplane.api.auth import Authentication
-from sglr_dataplane.api.cors import cors
-from sglr_dataplane.api.drain import Drain, Draining
-from sglr_dataplane.api.faults import Faults
+from sglr_dataplane.api.access import Access
+from sglr_dataplane.api.auth import Guard
+from sglr_dataplane.api.cors import open_to
+from sglr_dataplane.api.drain import Drain
+from sglr_dataplane.api.front_door import FrontDoor
 from sglr_dataplane.api.http_protocol import COUNT_REFUSAL
-from sglr_dataplane.api.middleware import QUIET, Access, PathAsMeant, RequestId
 from sglr_dataplane.api.models import Models
 from sglr_dataplane.api.openapi import openapi
 from sglr_dataplane.api.ops import Ops
-from sglr_dataplane.api.routes import inference_routes
-from sglr_dataplane.api.traces import new_tracing, traced
+from sglr_dataplane.api.routes import inference_endpoints
+from sglr_dataplane.api.traces import new_tracing
 from sglr_dataplane.fleet.across import AcrossCollector, families_of
 from sglr_dataplane.fleet.backend_keys import BackendKeys
 from sglr_dataplane.fleet.credentials import CredentialFiles
@@ -47,6 +45,8 @@ from sglr_dataplane.recipe import Recipes
 if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncGenerator, Callable
+
+    from starlette.types import ASGIApp
 
     from sglr_dataplane.config import RouterConfig
     from sglr_dataplane.errors import RouterError
@@ -229,7 +229,7 @@ class Router:
     def _count_attempt(self, worker: Worker, outcome: Outcome) -> None:
         self.metrics.attempted(worker.backend_key, outcome)
 
-    def _build_app(self) -> Application:
+    def _build_app(self) -> ASGIApp:
         ops = Ops(
             self.registry,
             self.recipes,
@@ -240,11 +240,8 @@ class Router:
             is_alive=lambda: self.failure is None,
         )
         models = Models(self.registry, self.recipes, created=int(time.time()))
-        return Application(
+        others = Routes(
             routes=[
-                *inference_routes(
-                    self.recipes, self.registry, self._dispatcher, self.metrics, self._config
-                ),
                 Route("/openapi.json", openapi),
                 Route("/", ops.version),
                 Route("/v1/models", models.all),
@@ -255,29 +252,23 @@ class Router:
                 Route("/metrics", ops.metrics),
                 Route("/version", ops.version),
             ],
-            middleware=[
-                *cors(self._config.cors_origins),
-                Middleware(RequestId),
-                Middleware(PathAsMeant),
-                Middleware(
-                    Access, metrics=self.metrics, clock=time.monotonic, log=self._config.access_log
-                ),
-                *traced(self._tracing),
-                Middleware(Draining, drain=self.drain, exempt=QUIET),
-                Middleware(
-                    Authentication,
-                    keys=self.keys,
-                    backend_keys=self._backend_keys,
-                    meter=self._meter,
-                    exempt=QUIET,
-                ),
-                Middleware(Faults),
-            ],
-            lifespan=self._lifespan,
+            lifespan=lambda _: self.running(),
         )
+        door = FrontDoor(
+            inference_endpoints(
+                self.recipes, self.registry, self._dispatcher, self.metrics, self._config
+            ),
+            others,
+            guard=Guard(keys=self.keys, backend_keys=self._backend_keys, meter=self._meter),
+            drain=self.drain,
+            access=Access(self.metrics, clock=time.monotonic, log=self._config.access_log),
+            tracing=self._tracing,
+        )
+        return open_to(self._config.cors_origins, door)
 
     @asynccontextmanager
-    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[dict[str, Any]]:
+    async def running(self) -> AsyncGenerator[dict[str, Any]]:
+        """Follow backends and workers within the block, and return what the server is told."""
         fleet = asyncio.create_task(self._keep_fleet())
         try:
             if self._inherited is not None and self._inherited.replaces:

@@ -37,7 +37,7 @@ async def serving_inference(
 
     Args:
         config: Where to listen.
-        app: The router's HTTP application, every middleware included.
+        app: The router's HTTP application, the front door included.
         tls: What the HTTP port shows too; None serves plain text.
         max_body_bytes: Longest request message.
 

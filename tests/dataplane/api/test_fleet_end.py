@@ -60,7 +60,7 @@ async def test_a20_livez_fails_when_the_fleet_loop_died(caplog: pytest.LogCaptur
     router.on_failure = lambda: told.append(True)
     transport = httpx2.ASGITransport(router.app)
     async with (
-        router.app.router.lifespan_context(router.app),
+        router.running(),
         httpx2.AsyncClient(transport=transport, base_url="http://router") as http,
     ):
         await eventually(lambda: told)
@@ -73,7 +73,7 @@ async def test_a20_livez_fails_when_the_fleet_loop_died(caplog: pytest.LogCaptur
 async def test_a_router_that_is_told_to_end_has_not_failed() -> None:
     """Its fleet is cancelled at the end: that is no failure."""
     router = Router(RouterConfig())
-    async with router.app.router.lifespan_context(router.app):
+    async with router.running():
         pass
 
     assert router.failure is None

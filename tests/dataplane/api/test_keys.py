@@ -8,11 +8,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.fleet.fair_queue import Priority
 from sglr_dataplane.fleet.keys import Key, Keys
 from sglr_dataplane.fleet.rates import UNLIMITED, Rates
 from sglr_dataplane.sim.script import Play, Script
+from support.exchanges import an_exchange
 from support.router import RunningRouter, a_worker, eventually, manifest, running_router
 from support.sim import sim_worker
 
@@ -208,14 +208,16 @@ async def test_nothing_of_a_client_reaches_a_worker_and_nothing_of_a_worker_a_cl
         (Priority.HIGH, "urgent", Priority.NORMAL),
     ],
 )
-def test_a_request_is_as_urgent_as_its_key_allows(
+async def test_a_request_is_as_urgent_as_its_key_allows(
     highest: Priority | None, asked: str | None, given: Priority
 ) -> None:
     """What it asks for, up to the key's own; without a key it may step back, but not ahead."""
     key = Key("a", b"", None, highest, UNLIMITED) if highest is not None else None
     headers = [(b"x-sglr-priority", asked.encode())] if asked is not None else []
 
-    caller = caller_of({"headers": headers, "state": {"key": key} if key else {}}, b"")
+    exchange = an_exchange(headers=headers)
+    exchange.key = key
+    caller = exchange.caller
 
     assert caller.priority is given
 

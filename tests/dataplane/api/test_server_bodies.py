@@ -6,18 +6,22 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import Router as Routes
 from uvicorn.lifespan.off import LifespanOff
 
+from sglr_dataplane.api.access import Access
+from sglr_dataplane.api.auth import Guard
 from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.exchange import Exchange
-from sglr_dataplane.api.faults import Faults
+from sglr_dataplane.api.front_door import Endpoint, FrontDoor
 from sglr_dataplane.api.http_protocol import BoundedProtocol, ProtocolLimits
-from sglr_dataplane.api.middleware import Access, RequestId
 from sglr_dataplane.api.server import listen, new_server
 from sglr_dataplane.api.sse import failure_frame
 from sglr_dataplane.config import DrainSettings
 from sglr_dataplane.errors import RouterError
+from sglr_dataplane.fleet.backend_keys import BackendKeys
+from sglr_dataplane.fleet.keys import Keys
+from sglr_dataplane.fleet.rates import Meter
 from sglr_dataplane.metrics import RouterMetrics
 from support.router import RunningRouter, eventually
 
@@ -28,11 +32,18 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nContent-Length: 10\r\n
 
 @asynccontextmanager
 async def served(
-    handler: ASGIApp, metrics: RouterMetrics, limits: ProtocolLimits | None = None
+    endpoint: Endpoint, metrics: RouterMetrics, limits: ProtocolLimits | None = None
 ) -> AsyncGenerator[int]:
-    """Serve *handler* within what surrounds every request, and yield the port."""
-    loop = asyncio.get_running_loop()
-    app = RequestId(Access(Faults(handler), metrics=metrics, clock=loop.time, log=False))
+    """Serve *endpoint* behind the front door, and yield the port."""
+    clock = asyncio.get_running_loop().time
+    app = FrontDoor(
+        {PATH: endpoint},
+        Routes(),
+        guard=Guard(keys=Keys(None), backend_keys=BackendKeys(), meter=Meter(clock)),
+        drain=Drain(DrainSettings()),
+        access=Access(metrics, clock=clock, log=False),
+        tracing=None,
+    )
     server = new_server(app, Drain(DrainSettings()))
     server.config.lifespan_class = LifespanOff
     if limits is not None:
@@ -68,10 +79,10 @@ async def test_a_body_that_stops_is_refused(begun: bytes) -> None:
     """408 in the envelope after the limit, the connection closed, nothing in flight."""
     metrics = RouterMetrics()
 
-    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        await Exchange(scope, receive, send, body_seconds=0.1).body(1000)
+    async def endpoint(exchange: Exchange) -> None:
+        await exchange.body(1000, seconds=0.1)
 
-    async with served(handler, metrics) as port:
+    async with served(endpoint, metrics) as port:
         head, body = await said(port, POST + begun)
 
     assert head.startswith(b"HTTP/1.1 408 ")
@@ -85,10 +96,10 @@ async def test_a_body_that_came_whole_and_is_too_large_is_refused_at_once() -> N
     """Without a declared length, complete before it is read: there is nothing left to wait for."""
     metrics = RouterMetrics()
 
-    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.wait_for(Exchange(scope, receive, send).body(9), 3)
+    async def endpoint(exchange: Exchange) -> None:
+        await asyncio.wait_for(exchange.body(9), 3)
 
-    async with served(handler, metrics) as port:
+    async with served(endpoint, metrics) as port:
         head = POST.replace(b"Content-Length: 10", b"Transfer-Encoding: chunked")
         answer, body = await said(port, head + b"a\r\n0123456789\r\n0\r\n\r\n")
 
@@ -102,8 +113,7 @@ async def test_a_crash_within_a_stream_is_an_error_frame(
     """Internal error and [DONE] follow what was sent; the log has the traceback; it is a failure."""
     metrics = RouterMetrics()
 
-    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
+    async def endpoint(exchange: Exchange) -> None:
         await exchange.body(1000)
         try:
             async with exchange.while_connected():
@@ -112,7 +122,7 @@ async def test_a_crash_within_a_stream_is_an_error_frame(
         except RouterError as failure:
             await exchange.fail(failure, failure_frame)
 
-    async with served(handler, metrics) as port:
+    async with served(endpoint, metrics) as port:
         sent = POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"0123456789"
         head, body = await said(port, sent)
 
@@ -150,8 +160,7 @@ async def test_a47_a_client_that_never_reads_ends_its_request() -> None:
     metrics = RouterMetrics()
     cancelled = asyncio.Event()
 
-    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
+    async def endpoint(exchange: Exchange) -> None:
         await exchange.body(1000)
         async with exchange.while_connected(0.01):
             try:
@@ -163,7 +172,7 @@ async def test_a47_a_client_that_never_reads_ends_its_request() -> None:
                 raise
 
     limits = ProtocolLimits(write_seconds=0.1)
-    async with served(handler, metrics, limits) as port:
+    async with served(endpoint, metrics, limits) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
         writer.write(POST + b"0123456789")
         try:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 import pytest
@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from sglr_dataplane.api.faults import ClientGoneError
+from sglr_dataplane.api.faults import CLIENT_GONE
 from sglr_dataplane.api.traces import TracingMissingError, new_tracing
-from sglr_dataplane.api.tracing import Traced, Tracing
+from sglr_dataplane.api.tracing import Tracing
 from sglr_dataplane.cli.serve import add_arguments, tracing_of
 from sglr_dataplane.config import TracingConfig
 from sglr_dataplane.engine.lean import LeanEngine, lean_engine
@@ -30,6 +30,7 @@ from sglr_dataplane.sim.script import Incident, Play, Status
 from sglr_dataplane.sim.worker import SimWorker
 from sglr_proto.sglang.scheduler_pb2 import EmbedResponse
 from support.collector import Collector, attributes, collecting
+from support.exchanges import an_exchange
 from support.fleets import a_job
 from support.router import RunningRouter, a_worker, manifest, running_router
 
@@ -162,7 +163,7 @@ async def test_who_we_are_is_said_and_the_environment_may_say_otherwise(
             monkeypatch.setenv("OTEL_SERVICE_NAME", given)
         with collecting() as collector:
             tracing = Tracing(TracingConfig(f"{collector.url}/own/path"))
-            tracing.request(a_scope()).end()
+            tracing.request(an_exchange()).end()
             await tracing.aclose()
         [request] = collector.requests
         said = {e.key: e.value.string_value for e in request.resource_spans[0].resource.attributes}
@@ -172,29 +173,20 @@ async def test_who_we_are_is_said_and_the_environment_may_say_otherwise(
     assert names == ["sglr", "front"]
 
 
-def a_scope(path: str = PATH) -> dict[str, Any]:
-    """Return the scope of a POST without a trace."""
-    state = {"request_id": "req_1"}
-    return {"type": "http", "method": "POST", "path": path, "headers": [], "state": state}
-
-
 async def test_a_client_that_leaves_is_no_error_of_ours() -> None:
     """Its span says so, and has no status; the trace's id is on the log line."""
     exporter = InMemorySpanExporter()
     tracing = Tracing(TracingConfig(), exporter)
-
-    async def leaving(*_: object) -> NoReturn:
-        raise ClientGoneError
-
-    scope = a_scope()
-    with pytest.raises(ClientGoneError):
-        await Traced(leaving, tracing=tracing)(scope, leaving, leaving)
+    exchange = an_exchange()
+    trace = tracing.request(exchange)
+    exchange.failure = CLIENT_GONE
+    trace.end()
     await tracing.aclose()
     [span] = exporter.get_finished_spans()
 
     assert dict(span.attributes or {})["error.type"] == "client_closed_request"
     assert span.status.status_code is StatusCode.UNSET
-    assert scope["state"]["facts"]["trace"] == f"{span.context.trace_id:032x}"
+    assert exchange.facts["trace"] == f"{span.context.trace_id:032x}"
 
 
 async def test_off_the_clients_trace_is_passed_on_as_it_came(tmp_path: Path) -> None:

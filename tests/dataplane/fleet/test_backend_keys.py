@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from sglr_dataplane.api.auth import Authentication, caller_of
-from sglr_dataplane.errors import UnknownModelError
+from sglr_dataplane.api.auth import Guard
+from sglr_dataplane.errors import InvalidKeyError, UnknownModelError
 from sglr_dataplane.fleet.backend_keys import BackendKeys
 from sglr_dataplane.fleet.caller import NOBODY, Caller
 from sglr_dataplane.fleet.dispatch import Dispatcher
@@ -21,6 +20,7 @@ from sglr_proto.resolved import CallerKey, Resolved
 from sglr_proto.snapshot import BackendSnapshot, Snapshot
 from sglr_proto.spec_refs import Auth, CallerKeysRef
 from support.engines import HI, FakeClock, ScriptedEngine
+from support.exchanges import an_exchange
 from support.fleets import KEY, a_backend, a_job, a_registry
 
 LOCKED = a_backend(auth=Auth(key_secret_refs=(CallerKeysRef(name="callers"),)))
@@ -59,34 +59,15 @@ async def admitted(presented: str, keys_file: Path | None = None) -> Caller | No
     """Return who a request with *presented* comes from; None when it is refused."""
     keys = Keys(str(keys_file) if keys_file is not None else None)
     keys.load()
-    seen: list[Caller] = []
-
-    async def app(scope: Any, _receive: Any, _send: Any) -> None:
-        seen.append(caller_of(scope, b""))
-
-    async def send(_message: Any) -> None:
-        """Take the refusal."""
-
-    async def receive() -> Any:
-        return {"type": "http.disconnect"}
-
-    guard = Authentication(
-        app,
-        keys=keys,
-        backend_keys=known("sk-one"),
-        meter=Meter(FakeClock()),
-        exempt=frozenset(),
-    )
+    guard = Guard(keys=keys, backend_keys=known("sk-one"), meter=Meter(FakeClock()))
     headers = [(b"authorization", f"Bearer {presented}".encode())] if presented else []
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": "GET",
-        "path": "/v1/models",
-        "headers": headers,
-        "state": {},
-    }
-    await guard(scope, receive, send)
-    return seen[0] if seen else None
+    exchange = an_exchange(headers=headers)
+    try:
+        guard.admit(exchange, guard.disarm(exchange))
+    except InvalidKeyError:
+        return None
+    assert exchange.headers == []
+    return exchange.caller
 
 
 @pytest.mark.parametrize(
