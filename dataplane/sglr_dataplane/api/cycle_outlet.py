@@ -5,13 +5,18 @@ Verified, like all of :mod:`sglr_dataplane.api.http_protocol`, on one version of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+
+_KEPT: Final = 1024
+_OPENINGS: Final = tuple([b"%x\r\n" % size for size in range(_KEPT)])
+"""What a chunk of so many bytes begins with: a frame of one token has fewer."""
 
 
 class CycleOutlet:
@@ -45,7 +50,9 @@ class CycleOutlet:
         if cycle.disconnected:
             return
         if cycle.chunked_encoding:
-            part = b"%x\r\n%b\r\n" % (len(part), part)
+            size = len(part)
+            opening = _OPENINGS[size] if size < _KEPT else b"%x\r\n" % size
+            part = b"".join((opening, part, b"\r\n"))
         self._transport.write(part)
 
 

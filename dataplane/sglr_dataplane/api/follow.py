@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sglr_dataplane.api.answer import Answer, News
+    from sglr_dataplane.engine.lanes import Lane
     from sglr_dataplane.job import Run
 
 
@@ -28,6 +29,14 @@ class Batches(Protocol):
         Raises:
             RouterError: The worker failed.
         """
+        ...
+
+    def lay(self, lane: Lane) -> None:
+        """Have tokens go by *lane*, where they can, until :meth:`lift`, which comes before a pull."""
+        ...
+
+    def lift(self) -> Usage | None:
+        """End what :meth:`lay` began; return what tokens that passed came to, None if none did."""
         ...
 
     @property

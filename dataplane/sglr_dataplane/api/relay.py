@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.api.follow import Follower
+from sglr_dataplane.engine.lanes import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +55,8 @@ class Relay(Follower):
         self._exchange = exchange
         self._outlet = outlet
         self._plain = _plain_way(answer, reply, escaped)
+        self._lane = Lane(outlet, exchange, escaped)
+        self._is_laid = False
         self._held = b""
         self._holds = True
         self._now = asyncio.get_running_loop().time
@@ -71,9 +74,11 @@ class Relay(Follower):
         try:
             if not self._answer.finished:
                 self._write(self.held())
+                self._lay()
             await super().run()
         finally:
             self._outlet.on_room = None
+            self._lift()
 
     def held(self) -> bytes:
         """Return, once, the frames that are not written, because something goes with them.
@@ -90,7 +95,23 @@ class Relay(Follower):
         What is not taken stops the worker, and costs no memory.
         """
         if not self._outlet.is_full:
+            self._lift()
             super().hear()
+
+    def _lay(self) -> None:
+        """Let tokens pass by without a word, where they may: most of an answer goes so."""
+        if self._plain is not None and self._plain.opens(self._lane):
+            self._is_laid = True
+            self._batches.lay(self._lane)
+
+    def _lift(self) -> None:
+        """Count what has passed, before anything else is read."""
+        if not self._is_laid:
+            return
+        self._is_laid = False
+        usage = self._batches.lift()
+        if usage is not None and self._plain is not None:
+            self._plain.passed(usage)
 
     def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:
         plain = self._plain
@@ -108,6 +129,10 @@ class Relay(Follower):
             self._held += frames
         else:
             self._write(frames)
+            if (
+                run is None or len(run.token_ids) == 1
+            ):  # what comes in heaps is better read in heaps
+                self._lay()
 
     def _write(self, frames: bytes) -> None:
         if frames:
@@ -149,13 +174,20 @@ class _PlainWay:
             self._before, self._after = around
             self._between = self._after + self._before
 
+    def opens(self, lane: Lane) -> bool:
+        """Return whether tokens may pass by *lane*, which is told how."""
+        if self._passage is None:
+            return False
+        lane.before, lane.after, lane.blocked = self._before, self._after, self._passage.blocked
+        return True
+
     def told(self, run: Run) -> bytes:
         """Return the frames of *run*, one for each token that becomes text."""
         passage = self._passage
         if passage is not None:
             pieces = [*map(self._escaped.__getitem__, run.token_ids)]
             if all(pieces) and (passage.blocked is None or passage.admits(pieces)):
-                self._pass(run.usage)
+                self.passed(run.usage)
                 return self._before + self._between.join(pieces) + self._after
         return b"".join(map(self._told_alone, run.chunks()))
 
@@ -163,13 +195,13 @@ class _PlainWay:
         passage = self._passage
         piece = self._escaped[chunk.token_ids[0]]
         if passage is not None and piece and passage.admits([piece]):
-            self._pass(chunk.usage)
+            self.passed(chunk.usage)
             return self._before + piece + self._after
         frames = b"".join(map(self._reply.news, self._answer.read([chunk])))
         self.look_again()
         return frames
 
-    def _pass(self, usage: Usage) -> None:
+    def passed(self, usage: Usage) -> None:
         """Note that tokens passed, which came to *usage*; the first may change the choice's state."""
         if self._has_passed:
             self._choice.counted = usage

@@ -16,6 +16,7 @@ from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.h2.call import Call
 from sglr_dataplane.engine.h2.splitter import PREFIX
 from sglr_dataplane.engine.h2.status import CallError
+from sglr_dataplane.engine.lanes import Lane
 from sglr_dataplane.engine.messages import take
 from sglr_dataplane.engine.runs import RunReader
 from sglr_dataplane.engine.statuses import UNAVAILABLE, error_from_status, name_of
@@ -27,7 +28,7 @@ from sglr_dataplane.errors import (
     WorkerError,
     WorkerUnavailableError,
 )
-from sglr_dataplane.job import Chunk, Job, Run
+from sglr_dataplane.job import Chunk, Job, Run, Usage
 from sglr_proto.sglang import scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class LeanStream(WaitingStream):
         self._ends_at = self._waits_since = 0.0
         self._has_answered = False
         self._chunks: deque[Chunk] = deque()
+        self._lane: Lane | None = None
+        """What is laid."""
         self.is_over = False
         """Whether :meth:`drain` has nothing more to return, now or ever."""
 
@@ -97,6 +100,36 @@ class LeanStream(WaitingStream):
         What is there already is not told of: drain once.
         """
         self._on_news = on_news
+
+    def lay(self, lane: Lane, seconds: float) -> None:
+        """Have tokens go by *lane*, told to nobody, until something else comes; then call :meth:`lift`.
+
+        Args:
+            lane: Where they go. Nothing is laid where something waits to be pulled.
+            seconds: How long the job may still take.
+        """
+        call, choice = self._call, self._choice
+        if call is None or choice is None or self.is_over or self._unread or self._chunks:
+            return
+        if lane.lay(self._runs, choice.received, self._loop.time() + seconds):
+            lane.heard_at = self._waits_since
+            self._lane = lane
+            call.lay(lane.take)
+
+    def lift(self) -> Usage | None:
+        """End what :meth:`lay` began; return what tokens that passed came to, None if none did."""
+        lane, self._lane = self._lane, None
+        if lane is None:
+            return None
+        if self._call is not None:
+            self._call.lay(None)
+        choice = self._choice
+        if choice is None or not lane.passed:
+            return None
+        self._waits_since = lane.heard_at
+        usage = self._reader.usage(choice.received + lane.passed)
+        choice.advance(lane.passed, usage)
+        return usage
 
     def put_back(self, chunk: Chunk) -> None:
         """Have *chunk*, the last that was handed over, come next again."""
@@ -284,7 +317,8 @@ class LeanStream(WaitingStream):
             # All comes in one message; or it is we who keep the worker waiting.
             return total
         wait = self._deadlines.idle if self._has_answered else self._deadlines.first_token
-        return min(total, (self._waits_since + wait, wait))
+        since = self._waits_since if self._lane is None else self._lane.heard_at
+        return min(total, (since + wait, wait))
 
     def _check(self) -> None:
         """Give the stream up if a deadline has passed."""

@@ -27,6 +27,11 @@ def _block(number: int) -> tuple[bytes, ...]:
     return tuple(map(pack_varint, range(number * _BLOCK, (number + 1) * _BLOCK)))
 
 
+def block_of(number: int) -> tuple[tuple[bytes, ...], int]:
+    """Return the varints of consecutive numbers, *number* among them, and where it stands."""
+    return _block(number // _BLOCK), number % _BLOCK
+
+
 def counters(before: int, count: int) -> tuple[bytes, ...]:
     """Return *count* varints of consecutive numbers, the first of them one above *before*."""
     first = before + 1
@@ -58,23 +63,24 @@ class _Ids(dict[bytes, int]):
         return token_id
 
 
-_IDS: Final = _Ids()
+IDS: Final = _Ids()
 
 
 class RunReader:
     """Reads the runs in one call's answer."""
 
-    __slots__ = ("_after", "_before", "_heads", "_made_for", "_reader", "_token_at")
+    __slots__ = ("_made_for", "_reader", "after", "before", "heads", "token_at")
 
     def __init__(self, reader: ChunkReader) -> None:
         """Expect messages of the shape that *reader* knows by then."""
         self._reader = reader
-        self._token_at = PREFIX + len(reader.lead) + 3
+        self.token_at = PREFIX + len(reader.lead) + 3
         """Where the first token stands: after the chunk's length, the tag and its own length."""
-        self._before = self._after = b""
+        self.before = self.after = b""
+        """What stands before and after the counter of a message."""
         self._made_for = b"", b"", 0
-        """What stands before and after the counter, and its bytes: what the heads are made for."""
-        self._heads: tuple[bytes, ...] = ()
+        """The two, and the counter's bytes: what the heads are made for."""
+        self.heads: tuple[bytes, ...] = ()
         """What stands before a token of 0, 1, 2 and 3 bytes, from the message's prefix on."""
 
     def read(self, data: bytes, counted: int) -> tuple[Run, int] | None:
@@ -96,15 +102,14 @@ class RunReader:
         width = len(counts[0])
         if len(counts[-1]) != width:  # a wider counter needs other heads: the next time
             counts = tuple(count for count in counts if len(count) == width)
-        if self._made_for != (reader.before, reader.after, width):
-            self._expect(width)
+        self._make_heads(width)
         try:
             tokens = [part[3 : 3 + part[2]] for part in parts[1 : len(counts) + 1]]
-            ids = [*map(_IDS.__getitem__, tokens)]
+            ids = [*map(IDS.__getitem__, tokens)]
         except (IndexError, ValueError):
             return None
-        heads = map(self._heads.__getitem__, map(len, tokens))
-        again = zip(heads, tokens, repeat(self._before), counts, repeat(self._after), strict=False)
+        heads = map(self.heads.__getitem__, map(len, tokens))
+        again = zip(heads, tokens, repeat(self.before), counts, repeat(self.after), strict=False)
         written = b"".join(chain.from_iterable(again))
         if not data.startswith(written):
             return None
@@ -114,28 +119,36 @@ class RunReader:
         """Return what :meth:`read` would of one message: most reads of a live model bring one."""
         completed = counted + 1
         count = _block(completed // _BLOCK)[completed % _BLOCK]
-        reader = self._reader
-        if self._made_for != (reader.before, reader.after, len(count)):
-            self._expect(len(count))
-        start = self._token_at
+        self._make_heads(len(count))
+        start = self.token_at
         try:
             token = data[start : start + data[start - 1]]
-            token_id = _IDS[token]
+            token_id = IDS[token]
         except (IndexError, ValueError):
             return None
-        if data != b"".join((self._heads[len(token)], token, self._before, count, self._after)):
+        if data != b"".join((self.heads[len(token)], token, self.before, count, self.after)):
             return None
-        return Run([token_id], reader.usage(completed)), len(data)
+        return Run([token_id], self._reader.usage(completed)), len(data)
 
-    def _expect(self, width: int) -> None:
-        """Make the heads for messages with a counter of *width* bytes."""
+    def expect(self, completed: int) -> bool:
+        """Make :attr:`heads` right for a message that counts *completed*; False: no shape is known."""
+        if not self._reader.before or self._reader.index:
+            return False
+        counters, at = block_of(completed)
+        self._make_heads(len(counters[at]))
+        return True
+
+    def _make_heads(self, width: int) -> None:
+        """Make the heads for messages with a counter of *width* bytes, unless they are."""
         reader = self._reader
-        self._before, self._after = reader.before, reader.after
-        self._made_for = self._before, self._after, width
-        rest = len(self._before) + width + len(self._after)
+        if self._made_for == (reader.before, reader.after, width):
+            return
+        self.before, self.after = reader.before, reader.after
+        self._made_for = self.before, self.after, width
+        rest = len(self.before) + width + len(self.after)
         size = len(reader.lead) + 3 + rest
         # A chunk of more bytes has a longer length than one byte says; no shape that was learnt has.
-        self._heads = tuple(
+        self.heads = tuple(
             [
                 b"%b%b%c\x0a%c"
                 % ((size + token).to_bytes(PREFIX, "big"), reader.lead, 2 + token + rest, token)

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sglr_dataplane.engine import ChunkStream
+    from sglr_dataplane.engine.lanes import Lane
     from sglr_dataplane.engine.outlets import Outlet, Spoken
     from sglr_dataplane.fleet.lease import Lease
     from sglr_dataplane.fleet.worker import Worker
-    from sglr_dataplane.job import Chunk, Job, Run
+    from sglr_dataplane.job import Chunk, Job, Run, Usage
 
 
 class Stream:
@@ -213,6 +214,23 @@ class Batches:
         if run is None and not chunks and self._chunks.failure is not None:
             raise stream.failed(self._chunks.failure)
         return run, chunks
+
+    def lay(self, lane: Lane) -> None:
+        """Have a gRPC worker's tokens go by *lane*, told to nobody, until something else comes.
+
+        Call :meth:`lift` before the next :meth:`pull`, and at the end.
+        """
+        if isinstance(self._chunks, LeanStream):
+            self._chunks.lay(lane, self._stream.time_left)
+
+    def lift(self) -> Usage | None:
+        """End what :meth:`lay` began; return what tokens that passed came to, None if none did."""
+        if not isinstance(self._chunks, LeanStream):
+            return None
+        usage = self._chunks.lift()
+        if usage is not None:
+            self._stream.completion[0] = usage.completion_tokens
+        return usage
 
     def pipe(self, outlet: Outlet, spoken: Spoken) -> None:
         """Have frames that need no looking at written to *outlet* without being told of.

@@ -27,6 +27,7 @@ from sglr_dataplane.api.relay import Relay
 from sglr_dataplane.api.schema import ChatRequest, CompletionRequest, decode_chat, decode_completion
 from sglr_dataplane.api.schema.anthropic import decode_messages
 from sglr_dataplane.api.schema.native import decode_native
+from sglr_dataplane.engine.lanes import Lane
 from sglr_dataplane.errors import RouterError, WorkerLostError
 from sglr_dataplane.job import Chunk, Finish, Run, Usage
 from support.answers import OPTIONS, PROMPT, Written, answer, chunks, recipe, tokenizer, written
@@ -71,10 +72,15 @@ class ScriptedBatches:
             ids += chunk.token_ids
         if not ids:
             return None, chunks
-        rest = chunks[len(ids) :] or None
-        return Run(
-            ids, chunks[len(ids) - 1].usage
-        ), [] if rest is None and self.has_failed else rest
+        rest = chunks[len(ids) :] or ([] if self.has_failed else None)
+        return Run(ids, chunks[len(ids) - 1].usage), rest
+
+    def lay(self, lane: Lane) -> None:
+        """Let nothing pass; ``test_lanes`` holds what does against what does not."""
+
+    def lift(self) -> Usage | None:
+        """Return that nothing has passed."""
+        return None
 
     async def singly(self) -> AsyncIterator[Chunk]:
         """Yield the chunks that are asked for one by one, which the reads then lack."""

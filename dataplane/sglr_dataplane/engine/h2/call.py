@@ -15,7 +15,7 @@ from sglr_dataplane.engine.h2.status import (
     read_end,
     read_refusal,
 )
-from sglr_dataplane.engine.h2.stream import Stream
+from sglr_dataplane.engine.h2.stream import Lane, Stream
 
 _FREE_RETRIES: Final = 3
 """How often a call that the peer promises not to have processed is sent again: a restarting worker
@@ -142,6 +142,14 @@ class Call:
             return b""
         payloads = link.take_payloads(stream)
         return payloads[0] if len(payloads) == 1 else b"".join(payloads)
+
+    def lay(self, lane: Lane | None) -> None:
+        """Ask *lane* before the listener; None: no more. While bytes wait to be read none is laid."""
+        stream = self._stream
+        if stream is None:
+            return
+        is_clean = not (stream.payloads or self._splitter.rest or self.is_over)
+        stream.lane = lane if is_clean else None
 
     def cut(self, data: bytes) -> list[bytes]:
         """Return the messages in *data*, the end of what :meth:`take_bytes` returned last."""

@@ -70,6 +70,7 @@ class Inbound(State):
         with GOAWAY; what came before it in *data* is valid.
         """
         events = self._events = []
+        self._reads += 1
         if self.fault is not None:
             return events
         if not self._sender.held:
@@ -95,14 +96,11 @@ class Inbound(State):
         return events
 
     def _finish_read(self) -> None:
-        """Give the peer new room on the connection, and clear the marks of this read."""
+        """Give the peer new room on the connection."""
         used = self.limits.connection_window - self._room
         if used * 2 >= self.limits.connection_window:
             self._out.append(pack_window_update(0, used))
             self._room = self.limits.connection_window
-        for event in self._events:
-            if isinstance(event, Stream):
-                event.has_news = False
         if self._sender.turns:
             self._sender.pump(self._out)
 
@@ -112,7 +110,7 @@ class Inbound(State):
         Returns:
             Where the first frame starts that is anything else, breaks a rule, or is not whole.
         """
-        unpack, live, events = HEAD.unpack_from, self._live, self._events
+        unpack, live, events, read = HEAD.unpack_from, self._live, self._events, self._reads
         size, room = len(buffer), self._room
         while position + FRAME_HEAD <= size:
             word, flags, stream_id = unpack(buffer, position)
@@ -132,8 +130,8 @@ class Inbound(State):
             room -= length
             stream.room -= length
             stream.payloads.append(buffer[position + FRAME_HEAD : stop])
-            if not stream.has_news:
-                stream.has_news = True
+            if stream.read != read:
+                stream.read = read
                 events.append(stream)
             position = stop
         self._room = room

@@ -13,7 +13,7 @@ from sglr_dataplane.engine.h2.errors import H2Error
 from sglr_dataplane.engine.h2.events import GoingAway, PingAnswered, SettingsChanged
 from sglr_dataplane.engine.h2.machine import Machine
 from sglr_dataplane.engine.h2.state import Limits
-from sglr_dataplane.engine.h2.stream import Stream
+from sglr_dataplane.engine.h2.stream import Lane, Stream
 from sglr_dataplane.engine.sockets import set_socket_options
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Link(asyncio.Protocol):
 
     def cancel(self, stream: Stream) -> None:
         """End *stream*: RST_STREAM is written before this returns."""
-        stream.listener = None
+        stream.listener = stream.lane = None
         self._machine.cancel(stream)
         self._flush()
         self._has_changed = True
@@ -139,16 +139,19 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Work through one read."""
-        self._heard_at = self._loop.time()
+        self._heard_at = now = self._loop.time()
         self._is_reading = True
         for event in self._machine.receive(data):
-            if isinstance(event, Stream):
-                if event.ended or event.failure is not None:
-                    self._has_changed = True
-                _call(event)
-            else:
+            if not isinstance(event, Stream):
                 self._has_changed = True
                 self._take_event(event)
+            elif event.ended or event.failure is not None:
+                self._has_changed = True
+                _call(event)
+            elif event.lane is not None and len(event.payloads) == 1:
+                self._pass(event, event.lane, now)
+            else:
+                _call(event)
         self._is_reading = False
         self._flush()
         if self._machine.fault is not None:
@@ -196,6 +199,20 @@ class Link(asyncio.Protocol):
                 )
             case PingAnswered():
                 return
+
+    def _pass(self, stream: Stream, lane: Lane, now: float) -> None:
+        """Let what has come for *stream* go by its *lane*; tell the listener if it does not."""
+        try:
+            has_passed = lane(stream.payloads[0], now)
+        except Exception:
+            logger.exception("lane of a stream failed", extra={"stream": stream.id})
+            has_passed = False
+        if not has_passed:
+            _call(stream)
+            return
+        stream.payloads.clear()
+        if stream.room <= self._low:
+            self._machine.refill(stream)
 
     def _flush(self) -> None:
         """Write what the machine has to say, unless the end of the running read will."""

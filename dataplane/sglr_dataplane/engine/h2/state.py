@@ -63,6 +63,8 @@ class State:
         """Whether the next header block must open with a table size of 0."""
         self._rest = b""
         self._events: list[Event] = []
+        self._reads: int = 0
+        """How many there were."""
         self._idle_frames = 0
         self._out: list[bytes] = []
 
@@ -94,8 +96,8 @@ class State:
 
     def _note(self, stream: Stream) -> None:
         """Report *stream* once for this read."""
-        if not stream.has_news:
-            stream.has_news = True
+        if stream.read != self._reads:
+            stream.read = self._reads
             self._events.append(stream)
 
     def _end(self, stream: Stream) -> None:

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from sglr_dataplane.engine.h2.errors import H2Error
 from sglr_dataplane.engine.h2.headers import Fields
 
+Lane = Callable[[bytes, float], bool]
+"""What takes a payload that came alone, and the time it came at; false: it does not, and nothing of
+it was used."""
+
 
 class Stream:
     """The state of one stream; the machine writes it, its user reads it.
@@ -20,11 +24,12 @@ class Stream:
         "declared",
         "ended",
         "failure",
-        "has_news",
         "head",
         "id",
+        "lane",
         "listener",
         "payloads",
+        "read",
         "received",
         "room",
         "send_window",
@@ -57,8 +62,10 @@ class Stream:
         """Why the stream ended early; None while it runs and after a whole answer."""
         self.listener: Callable[[], None] | None = None
         """What the shell calls after a read that brought something; the machine never does."""
-        self.has_news = False
-        """Whether the running read brought something; the machine's own mark."""
+        self.lane: Lane | None = None
+        """What the shell asks before it calls the listener, which hears nothing of what passes."""
+        self.read = 0
+        """Which read brought something last; the machine's own mark."""
 
     def __repr__(self) -> str:
         """Show the state."""
