@@ -230,12 +230,16 @@ async def _answer_all(
         OSError: An answer cannot be written.
     """
     remaining = iter(todo)
+    stopped: Exception | None = None
     try:
         async with client, asyncio.TaskGroup() as group:
             for _ in range(min(concurrency, len(todo))):
                 group.create_task(_work_off(client, remaining, progress, write))
     except* (OSError, NobodyThereError) as errors:
-        raise _first(errors) from None
+        # Raised below: Python 3.11.2, which is Debian's, would wrap it in a group here.
+        stopped = _first(errors)
+    if stopped is not None:
+        raise stopped
 
 
 def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
