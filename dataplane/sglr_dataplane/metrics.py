@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
@@ -154,11 +154,6 @@ class RouterMetrics:
             found = Stages(*(self._stage.labels(backend_key, name) for name in names))
             self._stages[backend_key] = found
         return found
-
-    def staged(self, backend_key: str, stage: Literal["queue", "worker"], seconds: float) -> None:
-        """Observe how long a job of *backend_key* was in *stage*."""
-        stages = self.stages(backend_key)
-        (stages.queue if stage == "queue" else stages.worker).observe(seconds)
 
     def answered(self, route: str, outcome: str, seconds: float) -> None:
         """Count a request of *route* by its *outcome*, and observe how long it took."""

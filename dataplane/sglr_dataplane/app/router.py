@@ -121,7 +121,7 @@ class Router:
             self.registry,
             on_outcome=self._count_attempt,
             meter=self._meter,
-            on_stage=self.metrics.staged,
+            stages=self.metrics.stages,
             tracer=self._tracing,
         )
         self.failure: Exception | None = None

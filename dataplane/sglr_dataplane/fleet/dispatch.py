@@ -9,7 +9,9 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from sglr_dataplane.errors import (
     NoAvailableWorkersError,
@@ -27,6 +29,8 @@ from sglr_dataplane.fleet.rates import UNLIMITED, Meter, Rates
 from sglr_dataplane.fleet.retry import Retries
 from sglr_dataplane.fleet.stream import Stream
 from sglr_dataplane.fleet.tracing import carrying, fields_of
+from sglr_dataplane.metrics import Stages
+from sglr_dataplane.tallies import Spread
 from sglr_proto.backend import RateScope
 
 if TYPE_CHECKING:
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.pool import Pool
     from sglr_dataplane.fleet.race import Opening
     from sglr_dataplane.fleet.registry import Registry
-    from sglr_dataplane.fleet.tracing import AttemptSpan, Tracer
+    from sglr_dataplane.fleet.tracing import Tracer
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
 
@@ -46,32 +50,31 @@ _LOOK_AGAIN: Final = 0.05
 """Seconds after which a retry looks again for a worker whose probe is on the way."""
 
 Owners = tuple[tuple[str, Rates], ...]
-Stage = Literal["queue", "worker"]
-OnStage = Callable[[str, Stage, float], None]
 
 
-class Attempts:
+class Attempts(msgspec.Struct, eq=False):
     """One job on its way to a worker."""
 
-    def __init__(self, pool: Pool, job: Job, key: str, ends_at: float) -> None:
-        """Have tried nobody, and be allowed what the backend of *pool* allows.
+    pool: Pool
+    """The backend as it was when the job came."""
+    job: Job
+    key: str
+    """What the policy goes by."""
+    owners: Owners
+    """Whose rates it counts on."""
+    ends_at: float
+    """When its time is over."""
+    retries: Retries
+    tried: set[str] = msgspec.field(default_factory=set[str])
+    patience: float | None = None
+    """Until when it waits for workers that are full; None when it had not to."""
+    verdict_by: float | None = None
+    """Until when it waits for a worker that was not judged yet; None when it had not to."""
 
-        Args:
-            pool: The backend as it was when the job came.
-            job: What is to be done.
-            key: What the policy goes by.
-            ends_at: When the job's time is over.
-        """
-        self.pool = pool
-        self.job = job
-        self.key = key
-        self.ends_at = ends_at
-        self.tried: set[str] = set()
-        self.patience: float | None = None
-        """Until when it waits for workers that are full; None when it had not to."""
-        self.verdict_by: float | None = None
-        """Until when it waits for a worker that was not judged yet; None when it had not to."""
-        self.retries = Retries(pool.settings.retry.attempts, pool.budget)
+
+def _unobserved(_backend_key: str) -> Stages:
+    """Return where times go that nobody reads."""
+    return Stages(*(Spread(0.0, ()) for _ in range(4)))
 
 
 class Dispatcher:
@@ -83,7 +86,7 @@ class Dispatcher:
         *,
         on_outcome: OnOutcome | None = None,
         meter: Meter | None = None,
-        on_stage: OnStage | None = None,
+        stages: Callable[[str], Stages] = _unobserved,
         tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
@@ -94,8 +97,8 @@ class Dispatcher:
             registry: Who there is.
             on_outcome: Told the worker and the outcome of every attempt, once.
             meter: Counts what callers use; None: one of its own.
-            on_stage: Told the backend's key, ``queue`` or ``worker``, and the seconds a job was
-                there, whether or not it came further.
+            stages: What observes how long a backend's jobs are in its queue and at its workers,
+                whether or not they come further.
             tracer: Makes a span of each attempt; None: nobody does.
             clock: Seconds that only go up; the one the prober reads.
             chance: A number in ``[0, 1)``, for the jitter of waits.
@@ -104,7 +107,7 @@ class Dispatcher:
         self._on_outcome: OnOutcome = on_outcome or _unheard
         self._meter = meter or Meter(clock)
         self._tracer = tracer
-        self._on_stage: OnStage = on_stage or _unobserved
+        self._stages = stages
         self._clock = clock
         self._chance = chance
 
@@ -119,6 +122,38 @@ class Dispatcher:
             InvalidRequestError: A worker refused the job.
             DeadlineExceededError: Its time is over.
         """
+        came_at = self._clock()
+        attempts = self._attempts(backend_key, job, caller, came_at)
+        pool, stages = attempts.pool, self._stages(backend_key)
+        offer = self._registry.offer(backend_key, (), job.adapter)
+        try:
+            room = offer.room if offer.candidates else None
+            slot = pool.gate.admit(caller.name, caller.priority, room)
+            if slot is None:
+                slot = await pool.gate.enter(caller.name, caller.priority, attempts.ends_at)
+        finally:
+            entered_at = self._clock()
+            stages.queue.observe(entered_at - came_at)
+        try:
+            if slot.at_work:  # let in at once: the offer is as good as it was
+                worker = pool.policy.choose(attempts.job, offer.candidates, attempts.key)
+            else:
+                worker = await self._choose(attempts)
+            try:
+                stream = await self._attempt(worker, attempts, slot)
+            except RouterError as failure:
+                stream = await self._elsewhere(attempts, slot, worker, failure)
+        except BaseException:
+            pool.gate.leave(slot)
+            raise
+        finally:
+            stages.worker.observe(self._clock() - entered_at)
+        # Its counts, not the stream: it could not end by being dropped.
+        stream.afterwards(partial(self._ended, attempts, slot, stream.completion))
+        return stream
+
+    def _attempts(self, backend_key: str, job: Job, caller: Caller, now: float) -> Attempts:
+        """Return the attempts at *caller*'s *job*, which may come, and is counted at *now*."""
         pool = self._registry.pool(backend_key)
         if pool is None:
             raise self._nobody(backend_key, job)
@@ -129,57 +164,27 @@ class Dispatcher:
         owners = _owners(pool, caller)
         for owner, rates in owners:
             self._meter.admit(owner, rates, len(job.input_ids))
-        came_at = self._clock()
-        pool.budget.request(came_at)
+        pool.budget.request(now)
         if self._tracer is None and (trace := fields_of(caller.headers)):
             job = carrying(job, trace)
-        ends_at = came_at + pool.settings.deadlines.total
-        try:
-            slot = await pool.gate.enter(caller.name, caller.priority, ends_at)
-        finally:
-            entered_at = self._clock()
-            self._on_stage(backend_key, "queue", entered_at - came_at)
-        try:
-            attempts = Attempts(pool, job, routing_key(pool.backend.spec.routing, caller), ends_at)
-            stream = await self._try_workers(attempts, slot)
-        except BaseException:
-            slot.release()
-            raise
-        finally:
-            self._on_stage(backend_key, "worker", self._clock() - entered_at)
-        # Its counts, not the stream: it could not end by being dropped.
-        stream.afterwards(partial(self._ended, slot, owners, stream.completion))
-        return stream
+        return Attempts(
+            pool,
+            job,
+            routing_key(pool.backend.spec.routing, caller),
+            owners,
+            now + pool.settings.deadlines.total,
+            Retries(pool.budget, pool.settings.retry.attempts),
+        )
 
-    def _ended(self, slot: Slot, owners: Owners, completion: Mapping[int, int]) -> None:
-        slot.release()
-        for owner, rates in owners:
+    def _ended(self, attempts: Attempts, slot: Slot, completion: Mapping[int, int]) -> None:
+        attempts.pool.gate.leave(slot)
+        for owner, rates in attempts.owners:
             self._meter.answered(owner, rates, sum(completion.values()))
 
-    async def _try_workers(self, attempts: Attempts, slot: Slot) -> Stream:
-        """Return the stream of the first worker that answers."""
-        pool, job = attempts.pool, attempts.job
-        last: RouterError | None = None
-        while (worker := await self._choose(attempts)) is not None:
-            attempts.tried.add(worker.id)
-            pool.gate.began(slot)
-            try:
-                return await self._attempt(worker, attempts)
-            except RouterError as failure:
-                pool.gate.paused(slot)
-                logger.info(
-                    "attempt failed",
-                    extra={"job": job.id, "worker": worker.id, "error": failure.message},
-                )
-                if not attempts.retries.allow(failure, self._clock()):
-                    raise self._final(attempts, failure) from failure.__cause__
-                last = failure
-            wait = pool.settings.retry.backoff(len(attempts.tried), self._chance())
-            await self._pause(wait, attempts.ends_at)
-        raise self._final(attempts, last)
-
-    def _attempt(self, worker: Worker, attempts: Attempts) -> Awaitable[Stream]:
+    def _attempt(self, worker: Worker, attempts: Attempts, slot: Slot) -> Awaitable[Stream]:
         """Return the stream of the job on *worker*, or on the one that is asked when it is late."""
+        attempts.tried.add(worker.id)
+        attempts.pool.gate.began(slot)
         after = attempts.pool.settings.retry.hedge_after
         if after is None:
             return self._open(worker, attempts)
@@ -190,23 +195,36 @@ class Dispatcher:
             goes_on=attempts.retries.note,
         )
 
-    async def _open(self, worker: Worker, attempts: Attempts) -> Stream:
+    def _open(self, worker: Worker, attempts: Attempts) -> Awaitable[Stream]:
         """Return the stream of the job on *worker*, opened; closed when it fails or is cancelled."""
-        pause = attempts.pool.settings.retry.longest_pause
-        job, on_outcome, span = attempts.job, self._on_outcome, None
+        job, span = attempts.job, None
         if self._tracer is not None:
             span = self._tracer.attempt(worker, job)
-            job, on_outcome = carrying(job, span.fields), partial(_ended, span, on_outcome)
-        lease = Lease(worker, on_outcome, self._clock, longest_pause=pause)
-        stream = Stream(lease, job, ends_at=attempts.ends_at, clock=self._clock)
-        try:
-            await stream.open()
-        except BaseException:
-            await stream.aclose()
-            raise
-        if span is not None:
-            span.answered()
-        return stream
+            job = carrying(job, span.fields)
+        pause = attempts.pool.settings.retry.longest_pause
+        lease = Lease(worker, self._on_outcome, self._clock, longest_pause=pause, span=span)
+        return Stream(lease, job, ends_at=attempts.ends_at, clock=self._clock).open()
+
+    async def _elsewhere(
+        self, attempts: Attempts, slot: Slot, worker: Worker, failure: RouterError
+    ) -> Stream:
+        """Return the stream of the first worker that answers after *worker*, which had *failure*."""
+        pool = attempts.pool
+        while True:
+            pool.gate.paused(slot)
+            logger.info(
+                "attempt failed",
+                extra={"job": attempts.job.id, "worker": worker.id, "error": failure.message},
+            )
+            if not attempts.retries.allow(failure, self._clock()):
+                raise self._final(attempts, failure) from failure.__cause__
+            wait = pool.settings.retry.backoff(len(attempts.tried), self._chance())
+            await self._pause(wait, attempts.ends_at)
+            worker = await self._choose(attempts, failure)
+            try:
+                return await self._attempt(worker, attempts, slot)
+            except RouterError as again:
+                failure = again
 
     def _spare(self, attempts: Attempts) -> Opening | None:
         """Return an attempt on another worker beside the running one; None when there is no room.
@@ -226,8 +244,12 @@ class Dispatcher:
         """Wait for *seconds*, but not past *ends_at*: the next attempt says that time is over."""
         await asyncio.sleep(max(min(seconds, ends_at - self._clock()), 0.0))
 
-    async def _choose(self, attempts: Attempts) -> Worker | None:
-        """Return the worker of the next attempt; waits while all that are left are full."""
+    async def _choose(self, attempts: Attempts, failure: RouterError | None = None) -> Worker:
+        """Return the worker of the next attempt; waits while all that are left are full.
+
+        Raises:
+            RouterError: There is none; the last attempt's *failure* says why, if there was one.
+        """
         pool = attempts.pool
         while True:
             offer = self._registry.offer(pool.key, attempts.tried, attempts.job.adapter)
@@ -236,7 +258,7 @@ class Dispatcher:
             if not offer.is_full:
                 if await self._may_come(attempts):
                     continue
-                return None
+                raise self._final(attempts, failure)
             # The room it was let in for is gone: its worker died between.
             if attempts.patience is None:
                 attempts.patience = pool.gate.patience(attempts.ends_at)
@@ -303,16 +325,6 @@ def _owners(pool: Pool, caller: Caller) -> Owners:
         owner = f"{pool.key} {caller.name}" if each else f"{pool.key} *"
         owners.append((owner, rates))
     return tuple(owners)
-
-
-def _ended(span: AttemptSpan, on_outcome: OnOutcome, worker: Worker, outcome: Outcome) -> None:
-    """End *span*, and tell the other hook."""
-    span.end(outcome)
-    on_outcome(worker, outcome)
-
-
-def _unobserved(_backend_key: str, _stage: Stage, _seconds: float) -> None:
-    """Be the hook when nobody observes."""
 
 
 def _unheard(_worker: Worker, _outcome: Outcome) -> None:

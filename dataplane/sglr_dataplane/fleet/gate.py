@@ -8,6 +8,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from sglr_dataplane.errors import QueueFullError, QueueTimeoutError
 from sglr_dataplane.fleet.fair_queue import FairQueue, Priority, Ticket
 
@@ -36,23 +38,14 @@ class GateSettings:
     """Seconds that a job waits while there is no worker at all."""
 
 
-class Slot:
+class Slot(msgspec.Struct, eq=False):
     """A job's place behind the gate, from when it is let in to its end; given back once."""
 
-    def __init__(self, gate: Gate, caller: str, now: float) -> None:
-        """Be held by a job of *caller* since *now*."""
-        self._gate = gate
-        self.caller = caller
-        self.since = now
-        self.at_work = False
-        """Whether a worker counts the job already: then the gate need not."""
-        self._held = True
-
-    def release(self) -> None:
-        """Give the place back; only the first call counts."""
-        if self._held:
-            self._held = False
-            self._gate.leave(self)
+    caller: str
+    since: float
+    at_work: bool
+    """Whether a worker counts the job already: then the gate need not."""
+    is_held: bool = True
 
 
 class Gate:
@@ -114,8 +107,23 @@ class Gate:
         """Go by *settings* from now on; nobody who is in is sent out."""
         self._settings = settings
 
+    def admit(self, caller: str, priority: Priority, room: int | None) -> Slot | None:
+        """Return a place for a job of *caller* that a worker counts at once; to be given back.
+
+        Args:
+            caller: Whose job it is; ``""`` for anybody's.
+            priority: What it is let in before.
+            room: How many jobs more are taken by the workers that may have it; None: no worker.
+
+        Returns:
+            None when it has to wait, or to hear that there is nobody: see :meth:`enter`.
+        """
+        if self._parked or not self._has_room(room) or not self._queue.goes_first(priority):
+            return None
+        return self._grant(caller, at_work=True)
+
     async def enter(self, caller: str, priority: Priority, ends_at: float) -> Slot:
-        """Return a place for a job of *caller*; to be released.
+        """Return a place for a job of *caller*, which waits for it; to be given back.
 
         Args:
             caller: Whose job it is; ``""`` for anybody's.
@@ -137,7 +145,7 @@ class Gate:
             return await self._wait(future, ends_at)
         except BaseException:
             if future.done() and not future.cancelled() and future.exception() is None:
-                future.result().release()  # it was let in, and is gone
+                self.leave(future.result())  # it was let in, and is gone
             raise
         finally:
             if self._granted.pop(ticket, None) is not None and not future.done():
@@ -190,18 +198,22 @@ class Gate:
             self._starting += 1
 
     def leave(self, slot: Slot) -> None:
-        """Take *slot* back; its own ``release`` calls this."""
+        """Take *slot* back; only the first call counts."""
+        if not slot.is_held:
+            return
+        slot.is_held = False
         self._held -= 1
         self._starting -= not slot.at_work
         self._mean_hold += 0.1 * (self._clock() - slot.since - self._mean_hold)
         self._queue.leave(slot.caller)
-        self.pump()
+        if self._parked or self._queue.length:
+            self.pump()
 
-    def _grant(self, caller: str) -> Slot:
+    def _grant(self, caller: str, *, at_work: bool = False) -> Slot:
         self._held += 1
-        self._starting += 1
+        self._starting += not at_work
         self._queue.admit(caller)
-        return Slot(self, caller, self._clock())
+        return Slot(caller, self._clock(), at_work)
 
     def _goes_on(self) -> bool:
         """Return whether the next job waits no longer: for a worker, or to hear that none comes."""

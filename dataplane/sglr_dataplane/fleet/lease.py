@@ -12,12 +12,13 @@ from sglr_dataplane.errors import (
     WorkerBusyError,
     WorkerUnavailableError,
 )
-from sglr_dataplane.fleet.breaker import Outcome
+from sglr_dataplane.fleet.breaker import BreakerState, Outcome
 from sglr_dataplane.fleet.worker import BUSY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sglr_dataplane.fleet.tracing import AttemptSpan
     from sglr_dataplane.fleet.worker import Worker
 
     OnOutcome = Callable[[Worker, Outcome], None]
@@ -39,6 +40,7 @@ class Lease:
         clock: Callable[[], float],
         *,
         longest_pause: float = BUSY,
+        span: AttemptSpan | None = None,
     ) -> None:
         """Count a job on *worker*.
 
@@ -47,8 +49,10 @@ class Lease:
             on_outcome: Told how it ends.
             clock: Seconds that only go up; the breaker's.
             longest_pause: Seconds for which a full worker may ask to be avoided.
+            span: The attempt in somebody's trace; None: in nobody's.
         """
         self._longest_pause = longest_pause
+        self._span = span
         self.worker = worker
         self._on_outcome = on_outcome
         self._clock = clock
@@ -67,20 +71,26 @@ class Lease:
     def answered(self) -> None:
         """Note that the worker has begun to answer: it is alive, whatever was thought of it."""
         now = self._clock()
-        self.worker.breaker.answered(self._permit, now)
-        self.worker.answered(now, now - self._began)
+        worker = self.worker
+        if worker.breaker.state is not BreakerState.CLOSED:
+            worker.breaker.answered(self._permit, now)
+        worker.answered(now, now - self._began)
+        if self._span is not None:
+            self._span.answered()
 
     def end(self, outcome: Outcome) -> None:
         """Give the worker back; only the first call counts."""
         if self.outcome is not None:
             return
         self.outcome = outcome
-        now = self._clock()
-        self.worker.breaker.leave(self._permit, outcome, now)
+        now, worker = self._clock(), self.worker
+        worker.breaker.leave(self._permit, outcome, now)
         if outcome is Outcome.SUCCEEDED:
-            self.worker.answered_at = now
-        self.worker.end(self.engine)
-        self._on_outcome(self.worker, outcome)
+            worker.answered_at = now
+        worker.end(self.engine)
+        if self._span is not None:
+            self._span.end(outcome)
+        self._on_outcome(worker, outcome)
         self.afterwards()
 
     def fail(self, failure: RouterError) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from sglr_dataplane.errors import (
     InvalidRequestError,
     RequestTooLargeError,
@@ -72,7 +74,7 @@ class RetryBudget:
         return True
 
 
-class Retries:
+class Retries(msgspec.Struct):
     """What one job may still be tried again after; another worker each time.
 
     The first retry after a dead worker is free of the budget. A worker that dies drops all its jobs
@@ -82,40 +84,33 @@ class Retries:
     have to do again.
     """
 
-    def __init__(self, attempts: int, budget: RetryBudget) -> None:
-        """Allow *attempts* after the first, whatever they fail with, as far as *budget* goes."""
-        self._budget = budget
-        self._left = attempts
-        self._free = 1
-        self._losses = 1
-        self._errors = 1
-
-    def __repr__(self) -> str:
-        return (
-            f"<Retries left={self._left} free={self._free} losses={self._losses} "
-            f"errors={self._errors}>"
-        )
+    budget: RetryBudget
+    left: int
+    """Attempts after the first, whatever they fail with, as far as the budget goes."""
+    free: int = 1
+    losses: int = 1
+    errors: int = 1
 
     @property
     def has_lost(self) -> bool:
         """Whether a worker went away under the job."""
-        return self._losses < 1
+        return self.losses < 1
 
     def allow(self, failure: RouterError, now: float) -> bool:
         """Return whether the job may go to another worker after *failure*, and count it at *now*."""
-        self._left -= 1
-        if self._left < 0 or not self._is_worth_it(failure):
+        self.left -= 1
+        if self.left < 0 or not self._is_worth_it(failure):
             return False
-        if isinstance(failure, WorkerUnavailableError) and self._free:
-            self._free -= 1
+        if isinstance(failure, WorkerUnavailableError) and self.free:
+            self.free -= 1
             return True
-        return self._budget.take(now)
+        return self.budget.take(now)
 
     def hedge(self, now: float) -> bool:
         """Return whether the job may be on a second worker too from *now* on; count it if so."""
-        if self._left < 1 or not self._budget.take(now):
+        if self.left < 1 or not self.budget.take(now):
             return False
-        self._left -= 1
+        self.left -= 1
         return True
 
     def note(self, failure: RouterError) -> bool:
@@ -127,10 +122,10 @@ class Retries:
     def _is_worth_it(self, failure: RouterError) -> bool:
         if isinstance(failure, WorkerLostError):
             # Some jobs end the engine that takes them: never let one have a third.
-            self._losses -= 1
-            return self._losses >= 0
+            self.losses -= 1
+            return self.losses >= 0
         if isinstance(failure, WorkerError):
             # One worker's trouble, or the job's own: a second opinion, not a third.
-            self._errors -= 1
-            return self._errors >= 0
+            self.errors -= 1
+            return self.errors >= 0
         return isinstance(failure, WorkerUnavailableError | WorkerBusyError)

@@ -78,8 +78,8 @@ class Stream:
         """Have *do* called once, when the worker is given back."""
         self._lease.afterwards = do
 
-    async def open(self) -> None:
-        """Wait for the first chunk and keep it; close the stream whatever this raises.
+    async def open(self) -> Self:
+        """Wait for the first chunk, keep it, and return the stream; it is closed when this fails.
 
         Raises:
             RouterError: It did not come, or the worker was declared down before it did; another
@@ -93,17 +93,20 @@ class Stream:
             async with limit:
                 self._first = await anext(self._chunks)
         except StopAsyncIteration:
-            raise self.failed(
-                TruncatedStreamError("The worker ended the stream before it sent anything.")
-            ) from None
+            raise await self._given_up(_nothing_came()) from None
         except TimeoutError as cause:
             # A worker that is declared down ends the wait before its time.
-            raise self.failed(_over() if limit.when() == ends_at else _down()) from cause
+            is_over = limit.when() == ends_at
+            raise await self._given_up(_over() if is_over else _down()) from cause
         except RouterError as failure:
-            raise self.failed(failure) from failure.__cause__
+            raise await self._given_up(failure) from failure.__cause__
+        except BaseException:
+            await self.aclose()
+            raise
         finally:
             waits.discard(limit)
         self._lease.answered()
+        return self
 
     def __aiter__(self) -> Self:
         return self
@@ -160,6 +163,12 @@ class Stream:
         if self._clock() >= self._ends_at:
             raise _over()
         return anext(self._chunks)
+
+    async def _given_up(self, failure: RouterError) -> RouterError:
+        """Give the worker back after *failure*, cancel its call, and return the failure."""
+        self._lease.fail(failure)
+        await self._chunks.aclose()
+        return failure
 
     def failed(self, failure: RouterError) -> RouterError:
         """Give the worker back after *failure*, and return that."""
@@ -244,6 +253,10 @@ class Batches:
     def has_failed(self) -> bool:
         """Whether :meth:`pull` will raise, as soon as it has returned everything."""
         return self._chunks.failure is not None
+
+
+def _nothing_came() -> TruncatedStreamError:
+    return TruncatedStreamError("The worker ended the stream before it sent anything.")
 
 
 def _down() -> WorkerLostError:

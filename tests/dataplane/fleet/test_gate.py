@@ -51,7 +51,7 @@ async def test_jobs_beyond_the_room_wait_for_a_place() -> None:
     third = later(gate)
     await settle()
     waited = (third.done(), gate.waiting)
-    first.release()
+    gate.leave(first)
     await asyncio.wait_for(third, 2)
 
     assert waited == (False, 1)
@@ -98,7 +98,7 @@ async def test_who_leaves_the_queue_frees_its_place() -> None:
     await asyncio.wait({gone})
     second = later(gate)
     await settle()
-    first.release()
+    gate.leave(first)
     await asyncio.wait_for(second, 2)
 
     assert gate.held == 1
@@ -110,7 +110,7 @@ async def test_who_leaves_in_the_moment_it_is_let_in_gives_its_place_back() -> N
     first = await later(gate)
     gone, next_one = later(gate), later(gate)
     await settle()
-    first.release()
+    gate.leave(first)
     gone.cancel()
     await asyncio.wait({gone})
     await asyncio.wait_for(next_one, 2)
@@ -122,10 +122,29 @@ async def test_releasing_twice_frees_one_place() -> None:
     """Every path may release; only the first does."""
     gate = a_gate()
     slot = await later(gate)
-    slot.release()
-    slot.release()
+    gate.leave(slot)
+    gate.leave(slot)
 
     assert gate.held == 0
+
+
+async def test_who_is_let_in_at_once_overtakes_nobody() -> None:
+    """No room, an equal who waits, or nobody to do it: then it has to stand in line."""
+    gate = a_gate(room=1)
+    nobody = gate.admit("a", NORMAL, None)
+    first = gate.admit("a", NORMAL, 1)
+    full = gate.admit("a", NORMAL, 0)
+    waiting = later(gate)
+    await settle()
+    equal, higher = gate.admit("b", NORMAL, 5), gate.admit("b", Priority.HIGH, 5)
+    assert first is not None
+    assert higher is not None
+    gate.leave(first)
+    gate.leave(higher)
+
+    assert (nobody, full, equal) == (None, None, None)
+    assert not (await asyncio.wait_for(waiting, 2)).at_work
+    assert gate.held == 1
 
 
 async def test_scaled_to_zero_waits_as_long_as_it_is_told() -> None:
@@ -213,7 +232,7 @@ async def test_a_light_caller_takes_the_place_of_a_heavy_ones_youngest() -> None
     await asyncio.wait({*heavy[:2], light})
 
 
-STEP = st.sampled_from(["come", "come", "end", "leave"])
+STEP = st.sampled_from(["come", "come", "come at once", "end", "leave"])
 
 
 @settings(deadline=None)
@@ -223,14 +242,19 @@ def test_a40_no_place_is_lost_or_given_twice(steps: list[str], room: int, depth:
 
     async def run() -> None:
         gate = a_gate(room=room, depth=depth)
-        tasks: list[asyncio.Task[Slot]] = []
+        tasks: list[asyncio.Future[Slot]] = []
         for number, step in enumerate(steps):
             inside = [task for task in tasks if task.done() and is_inside(task)]
             waiting = [task for task in tasks if not task.done()]
-            if step == "come":
-                tasks.append(later(gate, str(number % 3), list(Priority)[number % 3]))
+            come = str(number % 3), list(Priority)[number % 3]
+            if step == "come at once":
+                slot = gate.admit(*come, room - gate.held)
+                if slot is not None:
+                    tasks.append(inside_with(slot))
+            elif step == "come":
+                tasks.append(later(gate, *come))
             elif step == "end" and inside:
-                inside[0].result().release()
+                gate.leave(inside[0].result())
                 tasks.remove(inside[0])
             elif step == "leave" and waiting:
                 waiting[-1].cancel()
@@ -239,23 +263,30 @@ def test_a40_no_place_is_lost_or_given_twice(steps: list[str], room: int, depth:
             assert gate.held <= room
             assert gate.waiting <= depth
         await settle()
-        await all_end(tasks)
+        await all_end(gate, tasks)
 
         assert (gate.held, gate.waiting) == (0, 0)
 
     asyncio.run(run())
 
 
-async def all_end(tasks: list[asyncio.Task[Slot]]) -> None:
+async def all_end(gate: Gate, tasks: list[asyncio.Future[Slot]]) -> None:
     """End every job, whether it waits or is inside."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for task in tasks:
         if is_inside(task):
-            task.result().release()
+            gate.leave(task.result())
 
 
-def is_inside(task: asyncio.Task[Slot]) -> bool:
+def inside_with(slot: Slot) -> asyncio.Future[Slot]:
+    """Return what a job that was let in at once looks like beside those that waited."""
+    done: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+    done.set_result(slot)
+    return done
+
+
+def is_inside(task: asyncio.Future[Slot]) -> bool:
     """Return whether *task* was let in."""
     return not task.cancelled() and task.exception() is None

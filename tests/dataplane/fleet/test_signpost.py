@@ -77,7 +77,7 @@ async def test_a_full_queue_spills_over_to_the_next_priority() -> None:
     before = post.target("m")
     slot = await pool.gate.enter("", Priority.NORMAL, asyncio.get_running_loop().time() + 5)
     full = post.target("m")
-    slot.release()
+    pool.gate.leave(slot)
 
     assert (before, full, post.target("m")) == (
         Target("default/a"),
