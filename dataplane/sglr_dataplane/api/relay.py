@@ -55,7 +55,9 @@ class Relay(Follower):
         self._exchange = exchange
         self._outlet = outlet
         self._plain = _plain_way(answer, reply, escaped)
-        self._lane = Lane(outlet, exchange, escaped)
+        self._escaped = escaped
+        self._lane: Lane | None = None
+        """What was laid last."""
         self._is_laid = False
         self._held = b""
         self._holds = True
@@ -100,9 +102,13 @@ class Relay(Follower):
 
     def _lay(self) -> None:
         """Let tokens pass by without a word, where they may: most of an answer goes so."""
-        if self._plain is not None and self._plain.opens(self._lane):
-            self._is_laid = True
-            self._batches.lay(self._lane)
+        if self._plain is None or not self._plain.is_open:
+            return
+        if self._lane is None:
+            self._lane = Lane(self._outlet, self._exchange, self._escaped)
+        self._plain.show(self._lane)
+        self._is_laid = True
+        self._batches.lay(self._lane)
 
     def _lift(self) -> None:
         """Count what has passed, before anything else is read."""
@@ -174,12 +180,15 @@ class _PlainWay:
             self._before, self._after = around
             self._between = self._after + self._before
 
-    def opens(self, lane: Lane) -> bool:
-        """Return whether tokens may pass by *lane*, which is told how."""
-        if self._passage is None:
-            return False
-        lane.before, lane.after, lane.blocked = self._before, self._after, self._passage.blocked
-        return True
+    @property
+    def is_open(self) -> bool:
+        """Whether tokens may pass."""
+        return self._passage is not None
+
+    def show(self, lane: Lane) -> None:
+        """Tell *lane* how tokens pass."""
+        lane.before, lane.after = self._before, self._after
+        lane.blocked = None if self._passage is None else self._passage.blocked
 
     def told(self, run: Run) -> bytes:
         """Return the frames of *run*, one for each token that becomes text."""

@@ -10,6 +10,7 @@ No transport is known here: every client of a worker feeds its messages through 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Literal
 
 from sglr_dataplane.errors import TruncatedStreamError, WorkerError
@@ -32,17 +33,17 @@ class Answers:
         count = max(job.sampling.n, 1)
         self._stream = job.stream
         self._has_logprobs = job.logprobs is not None
-        self._choices = [ChoiceSoFar(index) for index in range(count)]
-        self._open = count
+        self._choices = [*map(ChoiceSoFar, range(count))]
+        self._open = dict(enumerate(self._choices))
+        """The choices that have no finish yet, by their index."""
+        self.finished = False
+        """Whether every choice has its finish."""
+        self.only = self._choices[0] if count == 1 and not self._has_logprobs else None
+        """The only choice, where its tokens may come as runs: its owner then advances it."""
 
     def __repr__(self) -> str:
         streamed = ", ".join(str(choice.usage.completion_tokens) for choice in self._choices)
-        return f"<Answers open={self._open} of {len(self._choices)} tokens=[{streamed}]>"
-
-    @property
-    def finished(self) -> bool:
-        """True when every choice has its finish."""
-        return self._open == 0
+        return f"<Answers open={len(self._open)} of {len(self._choices)} tokens=[{streamed}]>"
 
     def chunk(
         self,
@@ -63,9 +64,13 @@ class Answers:
             WorkerError: The counters fit neither reading, log probabilities are missing, or the
                 choice is unknown or finished.
         """
-        choice = self._choice(index)
+        choice = self._open.get(index)
+        if choice is None:
+            raise self._unexpected(index)
         received = choice.received
-        new = choice.new_of_chunk(token_ids, usage.completion_tokens)
+        new = token_ids
+        if received + len(new) != usage.completion_tokens:
+            new = choice.new_of_all(token_ids, usage.completion_tokens)
         choice.received = received + len(new)
         choice.usage = usage
         if not new:
@@ -74,11 +79,6 @@ class Answers:
             told = _of_new(extras, len(new), again=received > 0)
             return Chunk(new, usage, index, None, told)
         return Chunk(new, usage, index)
-
-    @property
-    def only(self) -> ChoiceSoFar | None:
-        """The only choice, where its tokens may come as runs: its owner then advances it."""
-        return self._choices[0] if len(self._choices) == 1 and not self._has_logprobs else None
 
     def complete(
         self,
@@ -106,7 +106,9 @@ class Answers:
             WorkerError: Ids or log probabilities were lost on the way, or the choice is unknown or
                 finished.
         """
-        choice = self._choice(index if self._stream else len(self._choices) - self._open)
+        choice = self._open.get(index if self._stream else len(self._choices) - len(self._open))
+        if choice is None:
+            raise self._unexpected(index)
         finish = _FINISHES.get(reason)
         if finish is None:
             raise TruncatedStreamError("The worker gave the generation up before it was complete.")
@@ -114,13 +116,14 @@ class Answers:
             usage = choice.usage
         received = choice.received
         new = choice.new_of_complete(output_ids, usage.completion_tokens, whole=not self._stream)
-        choice.advance(len(new), usage)
-        choice.finished = True
-        self._open -= 1
+        choice.received = received + len(new)
+        choice.usage = usage
+        del self._open[choice.index]
+        self.finished = not self._open
         if self._has_logprobs:
             told = _of_new(extras, len(new), again=received > 0)
-            return Chunk(new, usage, choice.index, Finish(finish, matched), told)
-        return Chunk(new, usage, choice.index, Finish(finish, matched))
+            return Chunk(new, usage, choice.index, _finish(finish, matched), told)
+        return Chunk(new, usage, choice.index, _finish(finish, matched))
 
     def end(self) -> None:
         """Accept that the worker ended the call with status OK.
@@ -133,21 +136,23 @@ class Answers:
                 "The worker ended the stream without saying how the generation finished."
             )
 
-    def _choice(self, index: int) -> ChoiceSoFar:
-        if not 0 <= index < len(self._choices):
-            raise WorkerError(
-                f"The worker answered choice {index!r} of {len(self._choices)} that were asked for."
-            )
-        choice = self._choices[index]
-        if choice.finished:
-            raise WorkerError(f"The worker sent more of choice {index!r} after its finish.")
-        return choice
+    def _unexpected(self, index: int) -> WorkerError:
+        """Return what a message of a choice that is not open is."""
+        if 0 <= index < len(self._choices):
+            return WorkerError(f"The worker sent more of choice {index!r} after its finish.")
+        return WorkerError(
+            f"The worker answered choice {index!r} of {len(self._choices)} that were asked for."
+        )
+
+
+_finish: Final = lru_cache(64)(Finish)
+"""Answers of a model mostly end by the same token."""
 
 
 class ChoiceSoFar:
     """How far one choice has come."""
 
-    __slots__ = ("finished", "index", "received", "usage")
+    __slots__ = ("index", "received", "usage")
 
     def __init__(self, index: int) -> None:
         """Start choice *index*."""
@@ -156,13 +161,9 @@ class ChoiceSoFar:
         """Ids that were passed on."""
         self.usage = Usage()
         """The counters by then."""
-        self.finished = False
-        """Whether its finish came."""
 
-    def new_of_chunk(self, token_ids: tuple[int, ...], counter: int) -> tuple[int, ...]:
-        """Return which of a chunk's ids are new; raises WorkerError when its counter denies all."""
-        if self.received + len(token_ids) == counter:
-            return token_ids
+    def new_of_all(self, token_ids: tuple[int, ...], counter: int) -> tuple[int, ...]:
+        """Return which ids of a chunk that repeats all so far are new; raises WorkerError if it does not."""
         if len(token_ids) == counter:
             return token_ids[self.received :]
         raise self._contradiction(len(token_ids), counter)

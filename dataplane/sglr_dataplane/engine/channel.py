@@ -167,9 +167,7 @@ class Channel:
         elif call.size > self._options.largest_message:
             details = f"CLIENT: Sent message larger than max ({call.size})"
             _end(call, CallError(RESOURCE_EXHAUSTED, details, sent=False))
-        elif not self._waiting and (link := self._free_link()) is not None:
-            call.begin(link)
-        else:
+        elif self._waiting or not self._begin(call):
             self._waiting.append(call)
             self._serve()
 
@@ -198,10 +196,9 @@ class Channel:
             if self._waiting[0].is_over:
                 self._waiting.popleft()
                 continue
-            link = self._free_link()
-            if link is None:
+            if not self._begin(self._waiting[0]):
                 break
-            self._waiting.popleft().begin(link)
+            self._waiting.popleft()
         if not self._waiting or self._connecting is not None:
             return
         if len(self._links) >= self._options.max_connections:
@@ -212,12 +209,9 @@ class Channel:
         elif not self._links:
             self._refuse(self._take_waiting(), _UNREACHABLE)
 
-    def _free_link(self) -> Link | None:
-        """Return the first connection that a stream can be opened on now; None without one."""
-        for link in self._links:
-            if link.can_open:
-                return link
-        return None
+    def _begin(self, call: Call) -> bool:
+        """Begin *call* on the first connection that takes it now; return whether one does."""
+        return any(map(call.begin, self._links))
 
     async def _connect(self) -> None:
         """Add a connection, or fail the waiting calls when there is none at all."""
@@ -288,7 +282,8 @@ class Channel:
 
     def _on_change(self, link: Link) -> None:
         """Look again at who can begin where, after something befell *link*."""
-        if not link.takes_streams and link in self._links:
+        takes_streams = link.takes_streams
+        if not takes_streams and link in self._links:
             self._links.remove(link)
             self._draining.add(link)
             if link.was_pinged_too_often:
@@ -301,7 +296,7 @@ class Channel:
                 )
             if not self._links and not self.is_closed:
                 self.on_lost()
-        if link.is_closed:
+        if not takes_streams and link.is_closed:
             self._draining.discard(link)
         if self._waiting and not self.is_closed:
             self._serve()

@@ -170,38 +170,61 @@ class LeanStream(WaitingStream):
 
         Chunks that came before a failure are returned by the call that notices the failure.
         """
+        chunks: list[Chunk] = []
+        if self._chunks:
+            chunks += self._chunks
+            self._chunks.clear()
         call = self._call
-        chunks = list(self._chunks)
-        self._chunks.clear()
         if call is None or self.is_over:
             return chunks
-        messages = call.cut(self._unread)
-        self._unread = b""
-        return self._read_all(call, messages + call.take(), chunks)
+        unread, self._unread = self._unread, b""
+        return self._read(call, call.take(unread), chunks)
 
-    def _drain_first(self) -> list[Chunk]:
+    def _drain_first(self, call: Call) -> list[Chunk]:
         """Return what :meth:`drain` would, of one message; the others wait."""
-        call = self._call
-        if call is None or self.is_over:
-            return self.drain()
         data = self._unread + call.take_bytes()
         size = PREFIX + int.from_bytes(data[1:PREFIX], "big")
         self._unread = data[size:]
-        return self._read_all(call, call.cut(data[:size]) or call.take(), [])
+        return self._read(call, call.take(data[:size]), [])
 
-    def _read_all(self, call: Call, messages: list[bytes], chunks: list[Chunk]) -> list[Chunk]:
+    def _read(self, call: Call, messages: list[bytes], chunks: list[Chunk]) -> list[Chunk]:
         """Return *chunks* and what *messages* say, and be over if nothing can follow them."""
+        answers = self._answers
+        if messages:
+            self._has_answered = True
+            self._waits_since = self._loop.time()
         try:
-            self._read(messages, chunks)
+            for message in messages:
+                if answers.finished:
+                    logger.warning("worker spoke after its last finish")
+                    break
+                chunk = self._meaning(message)
+                if chunk is not None:
+                    chunks.append(chunk)
         except RouterError as failure:
             self._end(failure)
-        if self.is_over:
             return chunks
-        if self._answers.finished:
+        if answers.finished:
             self._end(None)
         elif call.is_over and not self._unread:
             self._end(self._failure_of(call))
         return chunks
+
+    def _meaning(self, message: bytes) -> Chunk | None:
+        """Return what *message* adds to the answer; None when it adds nothing.
+
+        Raises:
+            RouterError: It is no valid answer.
+        """
+        plain = self._reader.read(message)
+        if plain is not None:
+            return self._answers.chunk(*plain)
+        end = None if self._job.logprobs is not None else self._reader.read_end(message)
+        if end is None:
+            return take(self._answers, _parse(message))
+        return self._answers.complete(
+            end.output_ids, end.usage, end.choice, reason=end.reason, matched=end.matched
+        )
 
     def close(self) -> None:
         """End the worker's call if it still runs: RST_STREAM is written before this returns."""
@@ -211,7 +234,8 @@ class LeanStream(WaitingStream):
             self._end(None)
             if call is not None:
                 call.cancel()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     # --- one by one -----------------------------------------------------------------------------
 
@@ -222,16 +246,14 @@ class LeanStream(WaitingStream):
         """Return the next chunk; whatever ends the stream ends the worker's call at once."""
         if self._on_news is None and not self.is_over:
             self.start(self._wake)
-            if not self._has_waiting:
-                await self._wait()
         while not self._chunks:
-            if not self.is_over:
-                self._chunks.extend(self.drain() if self._has_answered else self._drain_first())
-            if self._chunks:
-                break
-            if self.is_over:
+            call = self._call
+            if call is None or self.is_over:
                 raise self._last_word()
-            await self._wait()
+            if self._unread or call.is_over or call.has_waiting:
+                self._chunks.extend(self.drain() if self._has_answered else self._drain_first(call))
+            else:
+                await self._wait()
         return self._chunks.popleft()
 
     async def aclose(self) -> None:
@@ -242,38 +264,14 @@ class LeanStream(WaitingStream):
 
     # --- the call -------------------------------------------------------------------------------
 
-    def _read(self, messages: list[bytes], chunks: list[Chunk]) -> None:
-        """Append what *messages* say to *chunks*.
-
-        Raises:
-            RouterError: One of them is no valid answer.
-        """
-        if messages:
-            self._has_answered = True
-            self._waits_since = self._loop.time()
-        read, answers = self._reader.read, self._answers
-        for message in messages:
-            if answers.finished:
-                logger.warning("worker spoke after its last finish")
-                return
-            plain = read(message)
-            chunk = answers.chunk(*plain) if plain is not None else take(answers, _parse(message))
-            if chunk is not None:
-                chunks.append(chunk)
-
     def _hear(self) -> None:
         """Pass on that a read brought messages or the end of the call."""
         if self.is_over:
             if self._call is not None:
                 # What a worker says after its last finish must not stop its call's end.
                 self._call.take()
-        elif self._on_news is not None and (self._has_answered or self._has_waiting):
+        elif self._on_news is not None:
             self._on_news()
-
-    @property
-    def _has_waiting(self) -> bool:
-        """Whether there is anything but a head."""
-        return self._call is not None and (self._call.has_waiting or self._call.is_over)
 
     def _end(self, failure: RouterError | None) -> None:
         """Be over; after a failure the worker's call is, too."""

@@ -7,17 +7,13 @@ guessed.
 
 from __future__ import annotations
 
-import re
 import struct
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
+from sglr_dataplane.engine.fields import CONTINUES, read_fields, read_numbers
 from sglr_dataplane.engine.messages import generate_request, sampling_params
 from sglr_dataplane.job import Job, Sampling, Usage
-from sglr_proto.sglang import scheduler_pb2
-
-_CONTINUES: Final = 0x80
-"""The bit that says that another byte of a varint follows."""
 
 # GenerateRequest's fields, and TokenizedInput's one, as tags: number << 3 | wire type.
 _REQUEST_ID: Final = b"\x0a"
@@ -95,8 +91,8 @@ def _wishes(job: Job) -> bytes:
 def pack_varint(value: int) -> bytes:
     """Return *value*, not negative, as the shortest varint."""
     out = bytearray()
-    while value >= _CONTINUES:
-        out.append(value & 0x7F | _CONTINUES)
+    while value >= CONTINUES:
+        out.append(value & 0x7F | CONTINUES)
         value >>= 7
     out.append(value)
     return bytes(out)
@@ -135,17 +131,6 @@ def pack_ids(ids: tuple[int, ...]) -> bytes:
     return packed.to_bytes(4 * size, "little")
 
 
-_MORE: Final = rb"[\x80-\xff]"
-_LAST: Final = rb"[\x00-\x7f]"
-_SMALL: Final = _MORE + rb"{0,2}" + _LAST
-_COUNTER: Final = _MORE + rb"{0,4}" + _LAST
-_ONE_TOKEN: Final = re.compile(
-    # GenerateStreamChunk: token_ids with one id, prompt_tokens, completion_tokens, and what else
-    # stays the same from chunk to chunk: cached_tokens, index, reasoning_tokens.
-    rb"\x0a(?:\x03" + _MORE * 2 + _LAST + rb"|\x02" + _MORE + _LAST + rb"|\x01" + _LAST + rb")"
-    rb"((?:\x10" + _COUNTER + rb")?\x18)" + _SMALL +
-    rb"((?:\x20" + _COUNTER + rb")?(?:\x40" + _COUNTER + rb")?(?:\x48" + _COUNTER + rb")?)"
-)  # fmt: skip
 # A varint of 1, 2 or 3 bytes, read as a little-endian word: the bits that say whether another byte
 # follows, and what they must be. No other width passes.
 BITS: Final = (0, 0x80, 0x8080, 0x808080)
@@ -162,12 +147,13 @@ class ChunkReader:
     """Reads the chunks of one job that hold one token and counters; they are nearly all.
 
     The bytes around the token and the counter of tokens are the same from chunk to chunk. They are
-    read by the stubs once, and from then on only compared: with them equal and both varints whole,
-    a message cannot say anything else.
+    read field by field once, and from then on only compared: with them equal and both varints
+    whole, a message cannot say anything else.
     """
 
     __slots__ = (
         "_cached",
+        "_end_lead",
         "_prompt",
         "_reasoning",
         "_token_at",
@@ -180,8 +166,10 @@ class ChunkReader:
     def __init__(self, job_id: str) -> None:
         """Read answers to the job *job_id* only."""
         name = job_id.encode()
-        self.lead = _REQUEST_ID + pack_varint(len(name)) + name + _CHUNK
+        name = _REQUEST_ID + pack_varint(len(name)) + name
+        self.lead = name + _CHUNK
         """What a message begins with, up to the chunk's tag."""
+        self._end_lead = name + _COMPLETE
         self._token_at = len(self.lead) + 3
         """Where a token's varint starts: after the chunk's length, the tag and its own length."""
         self.before = self.after = b""
@@ -230,19 +218,84 @@ class ChunkReader:
         return Usage(self._prompt, completed, self._cached, self._reasoning)
 
     def _learn(self, message: bytes) -> tuple[tuple[int, ...], Usage, int] | None:
-        """Return what the stubs read in *message* if it is plain, and remember its shape."""
+        """Return what *message* says if it is plain, and remember its shape."""
         chunk_at = self._token_at - 2
-        shape = _ONE_TOKEN.fullmatch(message, chunk_at)
-        if shape is None or message[chunk_at - 1] != len(message) - chunk_at:
+        if message[chunk_at - 1] != len(message) - chunk_at:
             return None
-        chunk = scheduler_pb2.GenerateResponse.FromString(message).chunk
-        self.before, self.after = shape.groups()
-        self._prompt, self._cached = chunk.prompt_tokens, chunk.cached_tokens
-        self._reasoning, self.index = chunk.reasoning_tokens, chunk.index
-        return tuple(chunk.token_ids), self.usage(chunk.completion_tokens), self.index
+        fields = read_fields(message, chunk_at, _CHUNK_NUMBERS, _CHUNK_TEXTS)
+        if fields is None:
+            return None
+        numbers, texts = fields
+        token, count, prompt = (
+            texts.get(_TOKEN_IDS, b""),
+            numbers.get(0x18, 0),
+            numbers.get(0x10, 0),
+        )
+        counter = pack_varint(count)
+        if not (0 < len(token) <= _WIDEST and count and len(counter) <= _WIDEST):
+            return None
+        word = _WORD(token, "little")
+        before = b"\x10%b\x18" % pack_varint(prompt) if _PROMPT in numbers else b"\x18"
+        after_at = self._token_at + len(token) + len(before) + len(counter)
+        if word & BITS[len(token)] != RIGHT[len(token)] or not message.startswith(
+            before + counter, self._token_at + len(token)
+        ):
+            return None
+        self.before, self.after = before, message[after_at:]
+        self.index, self._prompt = numbers.get(0x40, 0), prompt
+        self._cached, self._reasoning = numbers.get(0x20, 0), numbers.get(0x48, 0)
+        return (number_of(word),), self.usage(count), self.index
+
+    def read_end(self, message: bytes) -> End | None:
+        """Return what the last message of a choice says; None if the stubs must read it."""
+        if not message.startswith(self._end_lead):
+            return None
+        at = len(self._end_lead) + 1
+        size = len(message) - at
+        if not 0 <= size < CONTINUES or message[at - 1] != size:
+            return None
+        fields = read_fields(message, at, _END_NUMBERS, _END_TEXTS)
+        if fields is None:
+            return None
+        numbers, texts = fields
+        ids = read_numbers(texts.get(_TOKEN_IDS, b""))
+        matched: int | str | None = numbers.get(0x40)
+        if ids is None or (matched is not None and _MATCHED_TEXT in texts):
+            return None
+        try:
+            reason = texts.get(0x12, b"").decode()
+            if _MATCHED_TEXT in texts:
+                matched = texts[_MATCHED_TEXT].decode()
+        except UnicodeDecodeError:
+            return None
+        get = numbers.get
+        usage = Usage(get(0x18, 0), get(0x20, 0), get(0x28, 0), get(0x60, 0))
+        return End(ids, usage, get(0x58, 0), reason, matched)
+
+
+class End(NamedTuple):
+    """What ``GenerateComplete`` says of a choice without log probabilities."""
+
+    output_ids: tuple[int, ...]
+    usage: Usage
+    choice: int
+    reason: str
+    matched: int | str | None
 
 
 _CHUNK: Final = b"\x12"
+_COMPLETE: Final = b"\x1a"
 _TOKEN_IDS: Final = 0x0A
 _WIDEST: Final = 3
 """Bytes of the widest varint that is read by hand: 21 bits."""
+_PROMPT: Final = 0x10
+_COMPLETED: Final = 0x18
+_MATCHED_TEXT: Final = 0x4A
+# By tag, of GenerateStreamChunk: prompt_tokens, completion_tokens, cached_tokens, index and
+# reasoning_tokens; token_ids.
+_CHUNK_NUMBERS: Final = frozenset({_PROMPT, _COMPLETED, 0x20, 0x40, 0x48})
+_CHUNK_TEXTS: Final = frozenset({_TOKEN_IDS})
+# Of GenerateComplete: prompt_tokens, completion_tokens, cached_tokens, matched_token_id, index,
+# reasoning_tokens, and two that are not told on; output_ids, finish_reason, matched_stop_str.
+_END_NUMBERS: Final = frozenset({0x18, 0x20, 0x28, 0x40, 0x58, 0x60, 0x68, 0x70})
+_END_TEXTS: Final = frozenset({_TOKEN_IDS, 0x12, _MATCHED_TEXT})

@@ -14,6 +14,7 @@ from sglr_dataplane.engine.h2.status import (
     CallError,
     read_end,
     read_refusal,
+    speaks_grpc,
 )
 from sglr_dataplane.engine.h2.stream import Lane, Stream
 
@@ -51,6 +52,7 @@ class Call:
         "_splitter",
         "_stream",
         "block",
+        "is_over",
         "size",
     )
 
@@ -70,7 +72,8 @@ class Call:
             block: The request's header block.
             message: The request message.
             limit: Bytes of the largest message that is read.
-            listener: Called after each read that brought something, and at the call's end.
+            listener: Called after each read that brought bytes of the answer's body, and at the
+                call's end.
         """
         self._dialer = dialer
         self.block = block
@@ -84,18 +87,12 @@ class Call:
         self._head_seen = False
         self._retries = _FREE_RETRIES
         self._error: CallError | None = None
+        self.is_over = False
+        """Whether nothing more will arrive; messages may still wait to be taken."""
 
     def __repr__(self) -> str:
         """Show the state."""
         return f"<Call {self._error or self._stream or 'waits for a connection'}>"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will arrive; messages may still wait to be taken."""
-        if self._error is not None:
-            return True
-        stream = self._stream
-        return stream is not None and (stream.ended or stream.failure is not None)
 
     @property
     def has_waiting(self) -> bool:
@@ -112,20 +109,27 @@ class Call:
             return CallError(INTERNAL, "The answer ended within a message.")
         return error
 
-    def begin(self, link: Link) -> None:
-        """Send the request on *link*, which can open a stream."""
+    def begin(self, link: Link) -> bool:
+        """Send the request on *link*; return whether it could be."""
         self._link = link
         self._stream = link.open(self.block, self._body, self._hear)
+        return self._stream is not None
 
-    def take(self) -> list[bytes]:
+    def take(self, before: bytes = b"") -> list[bytes]:
         """Return the messages that have arrived, and let the worker send as much again.
 
         After a failure at this end, such as an answer that is none of gRPC's, there are none.
+
+        Args:
+            before: The end of what :meth:`take_bytes` returned last, which nobody read.
         """
         stream, link = self._stream, self._link
-        if stream is None or link is None or self._error is not None or not stream.payloads:
-            return []
-        messages = self._splitter.split(link.take_payloads(stream))
+        payloads = [before] if before else []
+        if stream is not None and link is not None and stream.payloads and self._error is None:
+            payloads += link.take_payloads(stream)
+        if not payloads:
+            return payloads
+        messages = self._splitter.split(payloads)
         if self._splitter.error is not None:
             self.fail(self._splitter.error)
         return messages
@@ -133,7 +137,7 @@ class Call:
     def take_bytes(self) -> bytes:
         """Return what :meth:`take` would, uncut; empty when it begins within a message.
 
-        Whatever of it the caller does not read goes to :meth:`cut`.
+        Whatever of it the caller does not read goes to :meth:`take`.
         """
         stream, link = self._stream, self._link
         if stream is None or link is None or self._error is not None:
@@ -151,17 +155,11 @@ class Call:
         is_clean = not (stream.payloads or self._splitter.rest or self.is_over)
         stream.lane = lane if is_clean else None
 
-    def cut(self, data: bytes) -> list[bytes]:
-        """Return the messages in *data*, the end of what :meth:`take_bytes` returned last."""
-        messages = self._splitter.split([data]) if data else []
-        if self._splitter.error is not None:
-            self.fail(self._splitter.error)
-        return messages
-
     def fail(self, error: CallError) -> None:
         """End the call with *error*, at the worker too; nothing if it is over."""
         if self._error is None:
             self._error = error
+            self.is_over = True
             self._hang_up()
 
     def cancel(self) -> None:
@@ -169,6 +167,7 @@ class Call:
         self._listener = None
         if not self.is_over:
             self._error = CallError(CANCELLED, "The call was cancelled here.")
+            self.is_over = True
         self._hang_up()
 
     def notify(self) -> None:
@@ -194,10 +193,6 @@ class Call:
         stream = self._stream
         if stream is None:
             return
-        if self._head_seen and not stream.ended and self._error is None and stream.failure is None:
-            if self._listener is not None:
-                self._listener()
-            return
         if not self._head_seen:
             if isinstance(stream.failure, UnprocessedStreamError) and self._retries:
                 self._retries -= 1
@@ -205,14 +200,20 @@ class Call:
                 self._dialer.dial(self)
                 return
             self._look_at_head(stream)
-        self.notify()
+        if stream.ended or stream.failure is not None:
+            self.is_over = True
+        if self.is_over:
+            self.notify()
+        elif stream.payloads and self._listener is not None:
+            self._listener()
 
     def _look_at_head(self, stream: Stream) -> None:
         """Fail a call whose answer is none of gRPC's before its body is read as messages."""
-        if stream.head is None:
+        head = stream.head
+        if head is None:
             return
         self._head_seen = True
         # An answer that is trailers only says its own status, whatever HTTP's is.
-        refusal = None if stream.trailers is stream.head else read_refusal(stream.head)
+        refusal = None if stream.trailers is head or speaks_grpc(head) else read_refusal(head)
         if refusal is not None:
             self.fail(refusal)

@@ -32,7 +32,6 @@ from sglr_dataplane.engine.h2.events import Event, GoingAway, PingAnswered, Sett
 from sglr_dataplane.engine.h2.frames import (
     HEAD,
     SETTINGS_ACK,
-    pack_goaway,
     pack_ping,
     pack_window_update,
 )
@@ -87,22 +86,15 @@ class Inbound(State):
                 if position == start:
                     break
         except BrokenConnectionError as error:
-            self._out.append(pack_goaway(0, error.code, error.reason))
-            self.fault = error
-            for stream in self._fail_all(error):
-                self._note(stream)
+            self._break(error)
         self._rest = buffer[position:]
-        self._finish_read()
-        return events
-
-    def _finish_read(self) -> None:
-        """Give the peer new room on the connection."""
         used = self.limits.connection_window - self._room
         if used * 2 >= self.limits.connection_window:
-            self._out.append(pack_window_update(0, used))
+            self.output.append(pack_window_update(0, used))
             self._room = self.limits.connection_window
         if self._sender.turns:
-            self._sender.pump(self._out)
+            self._sender.pump(self.output)
+        return events
 
     def _receive_data_run(self, buffer: bytes, position: int) -> int:
         """Take the plain DATA frames from *position* on; the hot path of every token.
@@ -196,7 +188,7 @@ class Inbound(State):
         depends_on = None
         if flags & _TRIMMED:
             payload, depends_on = strip_priority(flags, strip_padding(flags, payload))
-        stream = self._find(stream_id, "HEADERS", ended=False)
+        stream = self.streams.get(stream_id) or self._find(stream_id, "HEADERS", ended=False)
         is_last = bool(flags & Flag.END_STREAM)
         if flags & Flag.END_HEADERS:
             self._receive_block(stream, payload, is_last=is_last)
@@ -288,7 +280,7 @@ class Inbound(State):
             self._must_shrink = True
         self._sender.frame_size = self.peer.max_frame_size
         self._sender.change_initial_window(self.peer.initial_window_size, self.streams.values())
-        self._out.append(SETTINGS_ACK)
+        self.output.append(SETTINGS_ACK)
         self._events.append(SettingsChanged(self.peer))
 
     def _receive_push_promise(self, _flags: int, stream_id: int, _payload: bytes) -> None:
@@ -305,7 +297,7 @@ class Inbound(State):
         if flags & Flag.ACK:
             self._events.append(PingAnswered(payload))
         else:
-            self._out.append(pack_ping(payload, ack=True))
+            self.output.append(pack_ping(payload, ack=True))
 
     def _receive_goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
         """Take GOAWAY: fail what the peer did not process, let the rest finish (6.8)."""
@@ -315,6 +307,7 @@ class Inbound(State):
         if self.goaway is not None and last > self.goaway.last_stream_id:
             raise _protocol("A second GOAWAY names a higher stream than the first.")
         self.goaway = GoingAway(last, code, reason)
+        self.takes_streams = False
         for stream in [stream for stream in self.streams.values() if stream.id > last]:
             self._close(stream, UnprocessedStreamError(code, f"The peer goes away. {reason}"))
             self._note(stream)

@@ -75,11 +75,6 @@ class Link(asyncio.Protocol):
         return f"<Link {self._machine!r}>"
 
     @property
-    def can_open(self) -> bool:
-        """Whether a stream may be opened now."""
-        return self._machine.can_open
-
-    @property
     def is_closed(self) -> bool:
         """Whether the connection is over."""
         return self._machine.fault is not None
@@ -94,8 +89,16 @@ class Link(asyncio.Protocol):
         """When its last stream ended, by the loop's clock; None while it has one."""
         return None if self._machine.streams else self._emptied_at
 
-    def open(self, block: bytes, body: bytes, listener: Callable[[], None]) -> Stream:
-        """Send a request; *listener* is called after each read that brings its stream news."""
+    def open(self, block: bytes, body: bytes, listener: Callable[[], None]) -> Stream | None:
+        """Send a request; return None if no stream may be opened now.
+
+        Args:
+            block: Its header block.
+            body: All that follows.
+            listener: Called after each read that brings the stream news.
+        """
+        if not self._machine.can_open:
+            return None
         stream = self._machine.open(block, body)
         stream.listener = listener
         self._flush()
@@ -139,9 +142,10 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Work through one read."""
+        machine = self._machine
         self._heard_at = now = self._loop.time()
         self._is_reading = True
-        for event in self._machine.receive(data):
+        for event in machine.receive(data):
             if not isinstance(event, Stream):
                 self._has_changed = True
                 self._take_event(event)
@@ -153,9 +157,10 @@ class Link(asyncio.Protocol):
             else:
                 _call(event)
         self._is_reading = False
-        self._flush()
-        if self._machine.fault is not None:
-            self._give_up(self._machine.fault)
+        if machine.output:
+            self._flush()
+        if machine.fault is not None:
+            self._give_up(machine.fault)
         elif self._has_changed:
             self._settle_change()
 

@@ -37,7 +37,7 @@ class Machine(Inbound):
     def __init__(self, limits: Limits) -> None:
         """Prepare the client's preface, which :meth:`take_output` returns first (3.4)."""
         super().__init__(limits)
-        self._out += [
+        self.output += [
             PREFACE,
             pack_settings(
                 (
@@ -55,17 +55,12 @@ class Machine(Inbound):
         return f"<Machine {state}, {len(self.streams)} streams, room {self._room}>"
 
     @property
-    def takes_streams(self) -> bool:
-        """Whether a stream may ever be opened again."""
-        return self.goaway is None and self.fault is None and self._next_id <= MAX_STREAM_ID
-
-    @property
     def can_open(self) -> bool:
         """Whether a stream may be opened now."""
-        if not self.is_settled or self.goaway is not None or self.fault is not None:
-            return False
         limit = self.peer.max_concurrent_streams
-        return self._next_id <= MAX_STREAM_ID and (limit is None or len(self.streams) < limit)
+        return (
+            self.is_settled and self.takes_streams and (limit is None or len(self.streams) < limit)
+        )
 
     def open(self, block: bytes, body: bytes) -> Stream:
         """Send a request with the header *block* and the whole *body*, not empty; needs can_open.
@@ -77,6 +72,8 @@ class Machine(Inbound):
             self._next_id, room=self.limits.stream_window, send_window=self._sender.initial_window
         )
         self._next_id += 2
+        if self._next_id > MAX_STREAM_ID:
+            self.takes_streams = False
         self.streams[stream.id] = stream
         if self._must_shrink:
             # Once is enough: a table of size 0 fits whatever the peer allows later.
@@ -85,10 +82,10 @@ class Machine(Inbound):
         sender = self._sender
         if len(block) <= sender.frame_size:
             head = HEAD.pack(len(block) << 8 | FrameType.HEADERS, Flag.END_HEADERS, stream.id)
-            self._out.append(head + block)
+            self.output.append(head + block)
         else:
-            self._out.extend(split_header_block(stream.id, block, sender.frame_size))
-        sender.send(stream, body, self._out)
+            self.output.extend(split_header_block(stream.id, block, sender.frame_size))
+        sender.send(stream, body, self.output)
         return stream
 
     def take_payloads(self, stream: Stream) -> list[bytes]:
@@ -102,29 +99,29 @@ class Machine(Inbound):
         """Let the peer fill the window of *stream* again, all of which was taken."""
         window = self.limits.stream_window
         if stream.id in self.streams:
-            self._out.append(pack_window_update(stream.id, window - stream.room))
+            self.output.append(pack_window_update(stream.id, window - stream.room))
             stream.room = window
 
     def cancel(self, stream: Stream) -> None:
         """End *stream* from this side; the peer learns it from the next output."""
         if stream.id in self.streams:
-            self._out.append(pack_reset(stream.id, ErrorCode.CANCEL))
+            self.output.append(pack_reset(stream.id, ErrorCode.CANCEL))
             self._close(stream, CancelledStreamError())
 
     def ping(self, opaque: bytes) -> None:
         """Ask the peer to answer; *opaque* is 8 bytes."""
-        self._out.append(pack_ping(opaque))
+        self.output.append(pack_ping(opaque))
 
     def hold(self, *, held: bool) -> None:
         """Stop or resume sending bodies, as the socket can take them."""
         self._sender.held = held
         self._idle_frames = 0
-        self._sender.pump(self._out)
+        self._sender.pump(self.output)
 
     def close(self) -> list[Stream]:
         """Say goodbye; return the open streams, which have failed."""
         if self.fault is None:
-            self._out.append(pack_goaway(0, ErrorCode.NO_ERROR))
+            self.output.append(pack_goaway(0, ErrorCode.NO_ERROR))
         return self.lose("The connection was closed here.")
 
     def lose(self, reason: str) -> list[Stream]:
@@ -135,8 +132,8 @@ class Machine(Inbound):
 
     def take_output(self) -> bytes:
         """Return the bytes to send now."""
-        if not self._out:
+        if not self.output:
             return b""
-        output = b"".join(self._out)
-        self._out.clear()
+        output = b"".join(self.output)
+        self.output.clear()
         return output

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sglr_dataplane.engine.h2.codes import ErrorCode
 from sglr_dataplane.engine.h2.errors import BrokenConnectionError, BrokenStreamError, H2Error
 from sglr_dataplane.engine.h2.events import Event, GoingAway
-from sglr_dataplane.engine.h2.frames import pack_reset
+from sglr_dataplane.engine.h2.frames import pack_goaway, pack_reset
 from sglr_dataplane.engine.h2.headers import HeaderReader
 from sglr_dataplane.engine.h2.sending import Sender
 from sglr_dataplane.engine.h2.settings import PeerSettings
@@ -48,6 +48,8 @@ class State:
         self.goaway: GoingAway | None = None
         self.fault: H2Error | None = None
         """Why the connection is of no use any more; None while it is."""
+        self.takes_streams = True
+        """Whether a stream may ever be opened again."""
         self.streams: dict[int, Stream] = {}
         """The open streams."""
         self._live: dict[int, Stream] = {}
@@ -66,7 +68,8 @@ class State:
         self._reads: int = 0
         """How many there were."""
         self._idle_frames = 0
-        self._out: list[bytes] = []
+        self.output: list[bytes] = []
+        """What is to be sent."""
 
     def _find(self, stream_id: int, frame: str, *, ended: bool = True) -> Stream | None:
         """Return the open stream of a frame; None when it was closed and the frame means nothing.
@@ -111,7 +114,7 @@ class State:
         self._note(stream)
         if stream.body is not None:
             # 8.1: the answer came before the request was sent; nobody wants its rest.
-            self._out.append(pack_reset(stream.id, ErrorCode.NO_ERROR))
+            self.output.append(pack_reset(stream.id, ErrorCode.NO_ERROR))
         self._close(stream, None)
         self._finished[stream.id] = None
         if len(self._finished) > _FINISHED_KEPT:
@@ -127,16 +130,24 @@ class State:
 
     def _fail_all(self, failure: H2Error) -> list[Stream]:
         """Close every open stream with *failure*, and return them."""
+        self.takes_streams = False
         failed = list(self.streams.values())
         for stream in failed:
             self._close(stream, failure)
         return failed
 
+    def _break(self, error: BrokenConnectionError) -> None:
+        """End the connection, on which the peer broke a rule that concerns all streams (5.4.1)."""
+        self.output.append(pack_goaway(0, error.code, error.reason))
+        self.fault = error
+        for stream in self._fail_all(error):
+            self._note(stream)
+
     def _break_stream(self, stream_id: int, error: BrokenStreamError) -> None:
         """Reset a stream on which the peer broke a rule; the others go on (5.4.2)."""
         stream = self.streams.get(stream_id)
         if stream is not None:
-            self._out.append(pack_reset(stream_id, error.code))
+            self.output.append(pack_reset(stream_id, error.code))
             self._close(stream, error)
             self._note(stream)
 
