@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import groupby, takewhile
+from itertools import count, groupby, takewhile
 from operator import itemgetter
 from typing import Final
 
@@ -28,6 +28,9 @@ class LiteralSearch:
         self._longest = max(map(len, wanted), default=0)
         self.firsts = frozenset(text[0] for text in wanted)
         """The letters that the texts begin with."""
+        letters = set("".join(wanted))
+        self.stranger = next(chr(code) for code in count() if chr(code) not in letters)
+        """A letter that is in none of the texts."""
 
     def __repr__(self) -> str:
         return f"<LiteralSearch firsts={''.join(sorted(self.firsts))!r}>"

@@ -41,7 +41,7 @@ class Tokenizer:
     """The tokenizer of one model: immutable, safe to call from several threads.
 
     Calls are pure CPU work and release the interpreter lock; texts of more than
-    ``encode_in_thread_above`` characters belong in a thread.
+    ``encode_in_thread_above`` bytes belong in a thread.
     """
 
     vocabulary: Vocabulary
@@ -112,7 +112,7 @@ class Tokenizer:
 
     @cached_property
     def encode_in_thread_above(self) -> int:
-        """Length in characters from which encoding may take a millisecond or more."""
+        """Length in bytes from which encoding may hold its caller for too long."""
         return self._encoder.thread_above
 
     @property
@@ -223,13 +223,11 @@ class Tokenizer:
                 disallowed += typed[at : bisect_left(typed, end)]
         if not disallowed:
             return self.encode(text, fits)
-        allowed: list[tuple[int, int]] = []
-        done = 0
-        for offset in (*disallowed, len(text)):
-            stretch = self.controls.spans(text[done:offset])
-            allowed += [(done + start, done + end) for start, end in stretch]
-            done = offset + 1
-        return self._apart(text, allowed, fits)
+        starts = (0, *(offset + 1 for offset in disallowed))
+        pieces = map(text.__getitem__, map(slice, starts, (*disallowed, len(text))))
+        # With a letter of no control token in the place of each that is text, none goes across one.
+        allowed = self.controls.spans(self.controls.stranger.join(pieces))
+        return self._apart(text, list(allowed), fits)
 
     def _allowed_controls(self, segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
         """Yield where control tokens stand that begin and end in segments that allow them."""

@@ -108,7 +108,7 @@ class Recipe:
     async def prompt(
         self, conversation: Conversation, size: int, fits: Fits | None = None
     ) -> PromptIds:
-        """Return the prompt of *conversation*, in a thread when it may take a millisecond or more.
+        """Return the prompt of *conversation*, in a thread when it may take long.
 
         Args:
             conversation: What the client sent.

@@ -55,3 +55,12 @@ def test_very_long_texts_are_no_trouble() -> None:
     texts = ["x" * 50_000 + letter for letter in "abc"]
 
     assert [*LiteralSearch(texts).spans("x" * 50_000 + "b")] == [(0, 50_001)]
+
+
+def test_a_stranger_is_a_letter_of_none_of_the_texts() -> None:
+    """Put in the place of a letter it leaves nothing to be found across."""
+    search = LiteralSearch(["<a>", "\0\2"])
+
+    assert search.stranger == "\1"
+    assert [*search.spans("<a><\1><a\1><a>")] == [(0, 3), (10, 13)]
+    assert LiteralSearch([]).stranger == "\0"
