@@ -99,12 +99,12 @@ def pack_varint(value: int) -> bytes:
 
 
 # A token id's four bytes are made from its little-endian word, for all ids at once: a prompt's words
-# are one large number, of which each mask takes seven bits of every word.
+# are one large number. Its bits go up in two steps, by sums: the upper half of 28 bits by two, then
+# the upper half of each 14 by one; so each seven of them have a byte, whose eighth bit is set last.
 _AT_ONCE: Final = 8_192
-"""Ids packed in one go: a sixth of a millisecond, in which no other thread has its turn."""
-_SEVENS: Final = tuple(
-    int.from_bytes((0x7F << 8 * at).to_bytes(4, "little") * _AT_ONCE, "little") for at in range(4)
-)
+"""Ids packed in one go: an eighth of a millisecond, in which no other thread has its turn."""
+_UPPER_14: Final = int.from_bytes((0x3FFF << 14).to_bytes(4, "little") * _AT_ONCE, "little")
+_UPPER_7: Final = int.from_bytes((0x7F << 7).to_bytes(2, "little") * 2 * _AT_ONCE, "little")
 _GOES_ON: Final = int.from_bytes(b"\x80\x80\x80\0" * _AT_ONCE, "little")
 _TOO_WIDE: Final = int.from_bytes(b"\0\0\0\xf0" * _AT_ONCE, "little")
 
@@ -125,10 +125,9 @@ def pack_ids(ids: tuple[int, ...]) -> bytes:
         raise ValueError("A token id is not in range(2**32).") from error
     if words & _TOO_WIDE:
         return b"".join(map(pack_varint, ids))
-    first, second, third, fourth = _SEVENS
-    packed = words & first | words << 1 & second | words << 2 & third | words << 3 & fourth
-    packed |= _GOES_ON & (1 << 32 * size) - 1
-    return packed.to_bytes(4 * size, "little")
+    words += 3 * (words & _UPPER_14)
+    words += words & _UPPER_7
+    return (words | _GOES_ON >> 32 * (_AT_ONCE - size)).to_bytes(4 * size, "little")
 
 
 # A varint of 1, 2 or 3 bytes, read as a little-endian word: the bits that say whether another byte
