@@ -176,10 +176,11 @@ class RouterMetrics:
 
     def used(self, model: str, prompt: int, cached: int, completion: int) -> None:
         """Count the tokens of an answer of *model*, by the worker's counters."""
-        series = self._series_of(model)
+        series = self._series.get(model) or self._series_of(model)
         series.prompt.inc(prompt)
-        series.cached.inc(cached)
         series.completion.inc(completion)
+        if cached:
+            series.cached.inc(cached)
 
     def streamed(self, model: str, first: float, rest: float | None, tokens: int) -> None:
         """Observe a stream of *model*.
@@ -190,18 +191,16 @@ class RouterMetrics:
             rest: Seconds from there to its end; None when it is not complete.
             tokens: Of one choice.
         """
-        series = self._series_of(model)
+        series = self._series.get(model) or self._series_of(model)
         series.first_token.observe(first)
         if rest is not None and tokens > 1:
             series.token_time.observe(rest / (tokens - 1))
 
     def _series_of(self, model: str) -> _Series:
-        """Return the series of *model*: finding one by its labels costs more than counting."""
-        found = self._series.get(model)
-        if found is None:
-            prompt, cached, completion = (self.tokens.labels(model, kind) for kind in _KINDS)
-            times = self.first_token.labels(model), self.token_time.labels(model)
-            found = self._series[model] = _Series(prompt, cached, completion, *times)
+        """Return new series of *model*, kept: finding one by its labels costs more than counting."""
+        prompt, cached, completion = (self.tokens.labels(model, kind) for kind in _KINDS)
+        times = self.first_token.labels(model), self.token_time.labels(model)
+        found = self._series[model] = _Series(prompt, cached, completion, *times)
         return found
 
     def forget(self, backend_key: str, models: Iterable[str]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from sglr_dataplane.errors import InvalidKeyError
 from sglr_dataplane.fleet.caller import Caller
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.keys import Keys
     from sglr_dataplane.fleet.rates import Meter
 
-PRIORITY_HEADER: Final = "x-sglr-priority"
+T = TypeVar("T")
+
+PRIORITY_HEADER: Final = b"x-sglr-priority"
 """``low``, ``normal`` or ``high``; a key says how high it may go."""
-_PRIORITIES: Final = dict(Priority.__members__)
+_PRIORITIES: Final = {name.encode(): each for name, each in Priority.__members__.items()}
 _SECRET: Final = frozenset({b"authorization", b"x-api-key", b"api-key", b"cookie"})
 
 
@@ -73,18 +76,47 @@ class Guard:
             self._in_flight.leave(exchange.key.name)
 
 
-def caller_of(exchange: Exchange, body: bytes) -> Caller:
-    """Return who sent the request of *exchange* with *body*."""
+class HeaderTexts(Mapping[str, str]):
+    """A request's headers as texts; what nobody asks for is not decoded."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[bytes, bytes]) -> None:
+        """Read *fields*, whose names are in lower case."""
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields[name.encode()].decode("latin-1")
+
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+
+    @overload
+    def get(self, name: str, /, default: str | T) -> str | T: ...
+
+    def get(self, name: str, /, default: str | T | None = None) -> str | T | None:
+        """Return the header *name*, in lower case; *default* when there is none."""
+        found = self._fields.get(name.encode())
+        return default if found is None else found.decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def caller_of(exchange: Exchange) -> Caller:
+    """Return who sent the request of *exchange*; call after its body was read."""
     key, owner = exchange.key, exchange.opens
-    headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in exchange.headers}
     # Without a key nobody vouches for a request: it may step back, but not ahead.
-    highest = key.priority if key is not None else Priority.NORMAL
-    wanted = _PRIORITIES.get(headers.get(PRIORITY_HEADER, "").upper(), Priority.NORMAL)
+    priority = key.priority if key is not None else Priority.NORMAL
+    wanted = _PRIORITIES.get(exchange.fields.get(PRIORITY_HEADER, b"").upper(), Priority.NORMAL)
     return Caller(
         name=key.name if key is not None else owner[0] if owner is not None else "",
-        priority=min(wanted, highest),
-        headers=headers,
-        body=body,
+        priority=min(wanted, priority),
+        headers=HeaderTexts(exchange.fields),
+        body=exchange.text or b"",
         models=key.models if key is not None else None,
         rates=key.rates if key is not None else UNLIMITED,
         is_confined=key is None and exchange.is_confined,

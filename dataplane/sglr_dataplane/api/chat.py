@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from sglr_dataplane.api.answer import Answer, whole
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.constraints import constraint_of
+from sglr_dataplane.api.presence import Presence
 from sglr_dataplane.api.readings import choices_of, prompts_of
 from sglr_dataplane.api.relay import Relay
 from sglr_dataplane.api.replies import total_usage
@@ -21,11 +23,10 @@ from sglr_dataplane.prompt.length import check_length
 from sglr_dataplane.prompt.sampling import defaults_of, sampling_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from sglr_dataplane.api.dialect import Asked, Dialect, Reply
     from sglr_dataplane.api.exchange import Exchange
-    from sglr_dataplane.api.follow import Batches
     from sglr_dataplane.api.together import Chunks
     from sglr_dataplane.config import Limits
     from sglr_dataplane.fleet.caller import Caller
@@ -39,21 +40,7 @@ _DECODE_IN_THREAD_ABOVE: Final = 500_000
 """Bytes: decoding holds the event loop for half a millisecond up to here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An answer and what it takes to tell it."""
-
-    reply: Reply
-    prompts: Sequence[PromptIds]
-    answer: Answer
-    batches: Batches | None
-    """The answer's chunks by batches, where they come so."""
-    escaped: Mapping[int, bytes]
-    """The model's tokens as JSON writes them."""
-
-
-@dataclass(slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What a client asked, and all that its jobs are made from besides the recipe."""
 
     asked: Asked
@@ -62,6 +49,16 @@ class Question:
     """Bytes of its body."""
     began: float
     """When it was read."""
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """What a question became, and what comes of it."""
+
+    recipe: Recipe
+    prompts: Sequence[PromptIds]
+    jobs: Sequence[Job]
+    chunks: Chunks
+    """To be closed; the first has come."""
 
 
 class Walk:
@@ -112,42 +109,40 @@ class Walk:
         """
         body = await exchange.body(self._limits.max_body_bytes)
         began = self._clock()
-        asked = await self._decoded(body)
-        caller = exchange.caller
-        recipe = self._recipes.find(asked.model, caller)
+        if len(body) <= _DECODE_IN_THREAD_ABOVE:
+            asked = self._dialect.decode(body)
+        else:
+            asked = await asyncio.to_thread(self._dialect.decode, body)
+        question = Question(asked, caller_of(exchange), len(body), began)
+        recipe = self._recipes.find(asked.model, question.caller)
         reply = self._dialect.reply(asked, recipe, created=int(self._now()))
-        exchange.note(model=asked.model or recipe.model, stream=asked.stream)
-        exchange.warn(*asked.warnings)
+        exchange.facts |= {"model": asked.model or recipe.model, "stream": asked.stream}
+        exchange.warnings = asked.warnings
         try:
-            async with exchange.while_connected(self._keepalive if asked.stream else None):
-                question = Question(asked, caller, len(body), began)
+            with Presence(exchange, self._keepalive if asked.stream else None):
                 try:
-                    prompts, jobs, chunks = await self._sent(exchange, question, recipe)
+                    sent = await self._sent(exchange, question, recipe)
                 except NoAvailableWorkersError as failure:
                     recipe = self._spare(question, recipe, failure)
                     reply = self._dialect.reply(asked, recipe, created=int(self._now()))
-                    prompts, jobs, chunks = await self._sent(exchange, question, recipe)
-                async with aclosing(chunks):
-                    answer = Answer(chunks, choices_of(asked, recipe, prompts, jobs))
-                    told = Told(reply, prompts, answer, chunks.batches, recipe.vocabulary.escaped)
-                    tell = self._tell_events if asked.stream else self._tell_whole
-                    with self._counting(exchange, recipe, jobs[0], answer):
-                        await tell(exchange, told)
+                    sent = await self._sent(exchange, question, recipe)
+                await self._answer(exchange, asked, reply, sent)
         except RouterError as failure:
             await exchange.fail(failure, reply.failure)
 
-    async def _sent(
-        self, exchange: Exchange, question: Question, recipe: Recipe
-    ) -> tuple[Sequence[PromptIds], Sequence[Job], Chunks]:
-        """Return the prompts and jobs of *question*, and their chunks, the first of which came."""
+    async def _sent(self, exchange: Exchange, question: Question, recipe: Recipe) -> Sent:
+        """Return what *question* becomes with *recipe*, sent to workers, of whom one has answered."""
         asked, key = question.asked, recipe.backend_key
         prompts = await prompts_of(asked, recipe, question.size, self._fits(asked, recipe))
-        warnings = list(asked.warnings)
-        jobs = [self._job(asked, recipe, prompt, warnings) for prompt in prompts]
-        exchange.warn(*warnings)
+        warnings, jobs, tokens = list(asked.warnings), list[Job](), 0
+        for prompt in prompts:
+            jobs.append(self._job(asked, recipe, prompt, warnings))
+            tokens += len(prompt.ids)
+        exchange.warnings = warnings
+        exchange.facts |= {"job": jobs[0].id, "prompt_tokens": tokens}
         self._metrics.stages(key).prompt.observe(self._clock() - question.began)
-        exchange.note(job=jobs[0].id, prompt_tokens=sum(len(p.ids) for p in prompts))
-        return prompts, jobs, await dispatch_all(self._dispatcher, key, jobs, question.caller)
+        chunks = await dispatch_all(self._dispatcher, key, jobs, question.caller)
+        return Sent(recipe, prompts, jobs, chunks)
 
     def _spare(
         self, question: Question, recipe: Recipe, failure: NoAvailableWorkersError
@@ -164,11 +159,6 @@ class Walk:
         if spare is None:
             raise failure
         return spare
-
-    async def _decoded(self, body: bytes) -> Asked:
-        if len(body) <= _DECODE_IN_THREAD_ABOVE:
-            return self._dialect.decode(body)
-        return await asyncio.to_thread(self._dialect.decode, body)
 
     def _fits(self, asked: Asked, recipe: Recipe) -> Fits:
         """Return what refuses a prompt that no worker takes, whatever is to be generated."""
@@ -221,22 +211,39 @@ class Walk:
             adapter=recipe.adapter,
         )
 
-    async def _tell_whole(self, exchange: Exchange, told: Told) -> None:
-        await exchange.answer(
-            told.reply.whole(told.prompts, await whole(told.answer, told.batches))
-        )
+    async def _answer(self, exchange: Exchange, asked: Asked, reply: Reply, sent: Sent) -> None:
+        """Tell the client what comes, and count what it has cost, whether or not it is complete."""
+        try:
+            answer = Answer(sent.chunks, choices_of(asked, sent.recipe, sent.prompts, sent.jobs))
+            began, is_complete = self._clock(), False
+            try:
+                tell = self._tell_events if asked.stream else self._tell_whole
+                await tell(exchange, reply, answer, sent)
+                is_complete = True
+            finally:
+                self._count(exchange, sent, answer, began, is_complete=is_complete)
+        finally:
+            await sent.chunks.aclose()
 
-    async def _tell_events(self, exchange: Exchange, told: Told) -> None:
-        reply, answer, outlet = told.reply, told.answer, exchange.outlet
+    async def _tell_whole(
+        self, exchange: Exchange, reply: Reply, answer: Answer, sent: Sent
+    ) -> None:
+        choices = await whole(answer, sent.chunks.batches)
+        await exchange.answer(reply.whole(sent.prompts, choices))
+
+    async def _tell_events(
+        self, exchange: Exchange, reply: Reply, answer: Answer, sent: Sent
+    ) -> None:
+        batches, outlet = sent.chunks.batches, exchange.outlet
         first = await anext(answer)
-        frames = reply.begin(told.prompts, first.usage) + reply.news(first)
-        if told.batches is None or outlet is None:
+        frames = reply.begin(sent.prompts, first.usage) + reply.news(first)
+        if batches is None or outlet is None:
             await self._begun(exchange, frames)
             async for news in answer:
                 await exchange.send_events(reply.news(news))
             frames = b""
         else:
-            relay = Relay(told.batches, answer, reply, exchange, outlet, told.escaped)
+            relay = Relay(batches, answer, reply, exchange, outlet, sent.recipe.vocabulary.escaped)
             relay.begin()
             frames += relay.held()
             if not answer.finished:
@@ -251,28 +258,22 @@ class Walk:
         await exchange.send_events(frames)
         exchange.content_sent_at = self._clock()
 
-    @contextmanager
-    def _counting(
-        self, exchange: Exchange, recipe: Recipe, job: Job, answer: Answer
-    ) -> Generator[None]:
-        """Count what the answer has cost when the block ends, whether or not it is complete."""
-        began, is_complete = self._clock(), False
-        try:
-            yield
-            is_complete = True
-        finally:
-            ended, sent_at = self._clock(), exchange.content_sent_at
-            self._metrics.stages(recipe.backend_key).answer.observe(ended - began)
-            usages = answer.usages
-            usage = total_usage(usages, job.sampling.n)
-            completion, cached = usage.completion_tokens, usage.cached_tokens
-            self._metrics.used(job.model, usage.prompt_tokens, cached, completion)
-            if sent_at is not None:
-                first, rest = sent_at - exchange.arrived, ended - sent_at
-                each = completion // len(usages)
-                self._metrics.streamed(job.model, first, rest if is_complete else None, each)
-                exchange.note(first_token_seconds=round(first, 4))
-            exchange.note(completion_tokens=completion, cached_tokens=cached)
+    def _count(
+        self, exchange: Exchange, sent: Sent, answer: Answer, began: float, *, is_complete: bool
+    ) -> None:
+        """Count what an answer that *began* has cost; it may not be complete."""
+        ended, sent_at, job = self._clock(), exchange.content_sent_at, sent.jobs[0]
+        usages = answer.usages
+        usage = total_usage(usages, job.sampling.n)
+        completion, cached = usage.completion_tokens, usage.cached_tokens
+        self._metrics.stages(sent.recipe.backend_key).answer.observe(ended - began)
+        self._metrics.used(job.model, usage.prompt_tokens, cached, completion)
+        exchange.facts |= {"completion_tokens": completion, "cached_tokens": cached}
+        if sent_at is not None:
+            first, rest = sent_at - exchange.arrived, ended - sent_at
+            each = completion // len(usages)
+            self._metrics.streamed(job.model, first, rest if is_complete else None, each)
+            exchange.facts["first_token_seconds"] = round(first, 4)
 
 
 def _logprobs(wish: LogprobsWish, vocab_size: int) -> LogprobsWish:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.api.aside import aside
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.schema.anthropic import decode_messages
 
 if TYPE_CHECKING:
@@ -25,6 +26,6 @@ class CountTokens:
         """Answer one request; raises RouterError."""
         body = await exchange.body(self._limits.max_body_bytes)
         asked = await aside(len(body), lambda: decode_messages(body, counts_only=True))
-        recipe = self._recipes.find(asked.model, exchange.caller)
+        recipe = self._recipes.find(asked.model, caller_of(exchange))
         prompt = await recipe.prompt(asked.conversation, len(body))
         await exchange.answer({"input_tokens": len(prompt.ids)})

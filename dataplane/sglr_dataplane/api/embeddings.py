@@ -8,6 +8,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from sglr_dataplane.api.aside import aside
+from sglr_dataplane.api.auth import caller_of
+from sglr_dataplane.api.presence import Presence
 from sglr_dataplane.api.schema.embeddings import decode_embedding
 from sglr_dataplane.api.schema.refusals import invalid
 from sglr_dataplane.api.together import dispatch_all
@@ -58,7 +60,7 @@ class Embeddings:
         """
         body = await exchange.body(self._limits.max_body_bytes)
         asked = await aside(len(body), lambda: decode_embedding(body))
-        caller = exchange.caller
+        caller = caller_of(exchange)
         recipe = self._recipes.find(asked.model, caller)
         if recipe.adapter:
             raise NotServedError(
@@ -66,7 +68,7 @@ class Embeddings:
                 param="model",
             )
         exchange.note(model=asked.model, stream=False)
-        async with exchange.while_connected():
+        with Presence(exchange):
             prompts = [
                 await recipe.completion_prompt(each, path, len(body))
                 for each, path in zip(asked.inputs, asked.paths, strict=True)

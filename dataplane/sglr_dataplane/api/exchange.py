@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import orjson
 
-from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.faults import ClientGoneError
 from sglr_dataplane.api.outlet import outlet_of
-from sglr_dataplane.api.presence import Presence
 from sglr_dataplane.errors import (
     BodyTimeoutError,
     InvalidRequestError,
@@ -22,13 +20,12 @@ from sglr_dataplane.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from sglr_dataplane.api.outlet import Outlet
     from sglr_dataplane.errors import RouterError
-    from sglr_dataplane.fleet.caller import Caller
     from sglr_dataplane.fleet.keys import Key
 
 Headers = list[tuple[bytes, bytes]]
@@ -52,11 +49,9 @@ class Exchange:
     """One HTTP request and the answer to it, from the front door to the log line."""
 
     __slots__ = (
-        "_body",
         "_receive",
         "_scope",
         "_send",
-        "_warnings",
         "arrived",
         "content_sent_at",
         "facts",
@@ -78,6 +73,8 @@ class Exchange:
         "status",
         "streams",
         "task",
+        "text",
+        "warnings",
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, arrived: float) -> None:
@@ -85,8 +82,6 @@ class Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._body: bytes | None = None
-        self._warnings: Headers = []
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # servers run applications in tasks
         self.task: asyncio.Task[object] = task
@@ -100,6 +95,8 @@ class Exchange:
         """The same by their names; of several with one name the last."""
         self.request_id = _identified(self.headers, self.fields)
         """What client, router and logs call the request."""
+        self.text: bytes | None = None
+        """The request's body; None before it was read."""
         self.arrived = arrived
         self.key: Key | None = None
         """The router's key that it came with; None for none."""
@@ -113,6 +110,8 @@ class Exchange:
         """What the request failed with, although its status may be sent; None: nothing."""
         self.status = 0
         """The answer's; 0 before it has begun."""
+        self.warnings: Sequence[str] = ()
+        """What the client is told in headers: what of its request had no effect."""
         self.streams = False
         """Whether a stream of events has begun."""
         self.is_over = False
@@ -131,11 +130,6 @@ class Exchange:
         self.outlet: Outlet | None = outlet_of(scope)
         """The way past ASGI for events after the first; None where there is none."""
 
-    @property
-    def caller(self) -> Caller:
-        """Who asks; call after the body was read."""
-        return caller_of(self, self._body or b"")
-
     def note(self, **facts: object) -> None:
         """Add *facts* to the request's log line; never content."""
         self.facts |= facts
@@ -144,14 +138,6 @@ class Exchange:
         """Have nothing but *headers* of the request's from here on."""
         self.headers = self._scope["headers"] = headers
         self.fields = dict(headers)
-
-    def warn(self, *sentences: str) -> None:
-        """Tell the client in headers what of its request had no effect, instead of what was said before.
-
-        A request that another backend takes in the end is prepared twice, for what each can do.
-        """
-        told = dict.fromkeys(sentences)
-        self._warnings = [(b"x-sglr-warning", sentence.encode("ascii")) for sentence in told]
 
     async def body(self, limit: int, *, seconds: float = _BODY_SECONDS) -> bytes:
         """Return the request's body; the same one when asked again.
@@ -166,10 +152,10 @@ class Exchange:
             BodyTimeoutError: The client stopped sending before it was complete.
             ClientGoneError: The client left before it was complete.
         """
-        if self._body is None:
+        if self.text is None:
             declared = _declared_length(self.fields)
-            self._body = await self._gathered(declared, limit, seconds)
-        return self._body
+            self.text = await self._gathered(declared, limit, seconds)
+        return self.text
 
     async def _gathered(self, declared: int, limit: int, seconds: float) -> bytes:
         """Return all of the body, of which *declared* bytes were announced."""
@@ -216,10 +202,6 @@ class Exchange:
             while (await self._piece(seconds))[1]:
                 pass
 
-    def while_connected(self, keepalive: float | None = None) -> Presence:
-        """Return what cancels its block when the client leaves; see :class:`Presence`."""
-        return Presence(self, keepalive)
-
     async def until_left(self) -> None:
         """Wait until the client has left; call after the body was read."""
         while (await self._receive())["type"] != "http.disconnect":
@@ -246,7 +228,7 @@ class Exchange:
         headers = [
             (b"content-type", media_type.encode("latin-1")),
             (b"content-length", b"%d" % len(body)),
-            *self._warnings,
+            *self._warned(),
         ]
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
@@ -275,8 +257,14 @@ class Exchange:
 
     async def _begin_events(self) -> None:
         self.streams = True
-        headers = [*_SSE, *self._warnings]
+        headers = [*_SSE, *self._warned()]
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    def _warned(self) -> Headers:
+        return [
+            (b"x-sglr-warning", sentence.encode("ascii"))
+            for sentence in dict.fromkeys(self.warnings)
+        ]
 
     async def send(self, message: Message) -> None:
         """Send *message*, as ASGI has it; a head with what every answer of this exchange says."""

@@ -11,9 +11,11 @@ import time
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.faults import anthropic_envelope, named_event
 from sglr_dataplane.api.forwarded import headers_for_worker, read, stand_in
 from sglr_dataplane.api.forwarding import Forwarder
+from sglr_dataplane.api.presence import Presence
 from sglr_dataplane.api.sse import DONE, failure_frame
 from sglr_dataplane.engine.renaming import with_model
 from sglr_dataplane.errors import RouterError, WorkerError
@@ -113,7 +115,7 @@ class Forwarding:
         Raises:
             RouterError: To none.
         """
-        target = self._signpost.target(asked.model, exchange.caller)
+        target = self._signpost.target(asked.model, caller_of(exchange))
         return target if self._registry.is_http(target.backend_key) else None
 
     async def answer(self, exchange: Exchange, target: Target, job: Job) -> None:
@@ -125,8 +127,10 @@ class Forwarding:
         """
         exchange.note(model=job.model, stream=job.stream, job=job.id)
         try:
-            async with exchange.while_connected(self._keepalive if job.stream else None):
-                stream = await self._dispatcher.dispatch(target.backend_key, job, exchange.caller)
+            with Presence(exchange, self._keepalive if job.stream else None):
+                stream = await self._dispatcher.dispatch(
+                    target.backend_key, job, caller_of(exchange)
+                )
                 async with aclosing(stream):
                     with self._counting(exchange, target.backend_key, job) as count:
                         await self._tell(exchange, stream, job, count)

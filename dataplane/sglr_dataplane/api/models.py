@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.responses import Response
 
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.replies import model_card
 from sglr_dataplane.errors import UnknownModelError
 from sglr_dataplane.fleet.routes import adapter_names
@@ -50,7 +51,7 @@ class Models:
     def _cards(self, request: Request) -> dict[str, dict[str, Any]]:
         """Return a card for each name; of several backends the first is described."""
         exchange: Exchange = request.state.exchange
-        caller = exchange.caller
+        caller = caller_of(exchange)
         cards: dict[str, dict[str, Any]] = {}
         for key in self._registry.counts():
             backend = self._registry.backend(key)

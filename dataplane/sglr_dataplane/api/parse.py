@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.schema.parsing import (
     CALLS,
     THOUGHTS,
@@ -51,7 +52,7 @@ class ParseCalls:
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request; raises RouterError."""
         sent = CALLS.read(await exchange.body(self._limits.max_body_bytes))
-        tools, thoughts = self._formats(sent, exchange.caller)
+        tools, thoughts = self._formats(sent, caller_of(exchange))
         reader = Reader(
             tools=tools,
             reasoning=thoughts,
@@ -82,7 +83,7 @@ class ParseThoughts:
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request; raises RouterError."""
         sent = THOUGHTS.read(await exchange.body(self._limits.max_body_bytes))
-        thoughts = self._format(sent, exchange.caller)
+        thoughts = self._format(sent, caller_of(exchange))
         reader = Reader(reasoning=thoughts, starts=start_without_prompt(sent.text, thoughts))
         await exchange.answer(self._tell(await _read(reader, sent.text)))
 

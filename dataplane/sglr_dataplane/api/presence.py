@@ -26,7 +26,7 @@ class Presence:
     for a silence that most streams never have.
     """
 
-    def __init__(self, exchange: Exchange, keepalive: float | None) -> None:
+    def __init__(self, exchange: Exchange, keepalive: float | None = None) -> None:
         """Watch the client of *exchange*.
 
         Args:
@@ -37,16 +37,13 @@ class Presence:
         self._exchange = exchange
         self._keepalive = keepalive
         self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[object] | None = None
-        self._cancelling = 0
+        self._cancelling = exchange.task.cancelling()
         self._has_left = False
         self._timer: asyncio.TimerHandle | None = None
         self._beside: list[asyncio.Task[None]] = []
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         """Begin to watch."""
-        self._task = asyncio.current_task()
-        self._cancelling = self._task.cancelling() if self._task is not None else 0
         outlet = self._exchange.outlet
         if outlet is None:
             self._beside.append(self._loop.create_task(self._watch()))
@@ -58,7 +55,7 @@ class Presence:
             self._exchange.spoke_at = self._loop.time()
             self._timer = self._loop.call_later(self._keepalive, self._look)
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -77,8 +74,8 @@ class Presence:
             self._timer.cancel()
         for task in self._beside:
             task.cancel()
-        if self._has_left and self._task is not None:
-            cancels = self._task.uncancel()
+        if self._has_left:
+            cancels = self._exchange.task.uncancel()
             if isinstance(error, asyncio.CancelledError) and cancels <= self._cancelling:
                 raise ClientGoneError from error
         if isinstance(error, Exception) and not isinstance(error, RouterError | ClientGoneError):
@@ -90,9 +87,9 @@ class Presence:
 
     def _leave(self) -> None:
         """Cancel the block: nobody is there."""
-        if self._task is not None and not self._has_left:
+        if not self._has_left:
             self._has_left = True
-            self._task.cancel()
+            self._exchange.task.cancel()
 
     async def _watch(self) -> None:
         """Wait until the client leaves, where only ASGI tells."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sglr_dataplane.api.aside import aside
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.schema import decode_chat
 from sglr_dataplane.api.schema.bodies import BodyReader
 from sglr_dataplane.api.schema.completions import prompts_in
@@ -58,7 +59,7 @@ class Tokenize:
         """Answer one request; raises RouterError."""
         body = await exchange.body(self._limits.max_body_bytes)
         sent = await aside(len(body), lambda: _TOKENIZE.read(body))
-        recipe = self._recipes.find(sent.model, exchange.caller)
+        recipe = self._recipes.find(sent.model, caller_of(exchange))
         tokens = await self._tokens(sent, recipe, body)
         several = isinstance(tokens[0], list) if tokens else False
         await exchange.answer(
@@ -99,7 +100,7 @@ class Detokenize:
         """Answer one request; raises RouterError."""
         body = await exchange.body(self._limits.max_body_bytes)
         sent = await aside(len(body), lambda: _DETOKENIZE.read(body))
-        vocabulary = self._recipes.find(sent.model, exchange.caller).vocabulary
+        vocabulary = self._recipes.find(sent.model, caller_of(exchange)).vocabulary
         await exchange.answer({"text": await aside(len(body), lambda: _decoded(sent, vocabulary))})
 
 

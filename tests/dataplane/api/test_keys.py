@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.fleet.fair_queue import Priority
 from sglr_dataplane.fleet.keys import Key, Keys
 from sglr_dataplane.fleet.rates import UNLIMITED, Rates
@@ -217,7 +218,7 @@ async def test_a_request_is_as_urgent_as_its_key_allows(
 
     exchange = an_exchange(headers=headers)
     exchange.key = key
-    caller = exchange.caller
+    caller = caller_of(exchange)
 
     assert caller.priority is given
 
@@ -238,3 +239,13 @@ async def test_embeddings_count_on_their_callers_rates(tmp_path: Path) -> None:
         ]
 
     assert [answer.status_code for answer in answers] == [200, 429]
+
+
+async def test_a_callers_headers_are_read_by_their_names() -> None:
+    """As texts, whatever bytes they came as; of several of one name the last."""
+    headers = [(b"x-a", b"1"), (b"x-a", b"\xe9"), (b"x-b", b"")]
+    read = caller_of(an_exchange(headers=headers)).headers
+
+    assert dict(read) == {"x-a": "é", "x-b": ""}
+    assert (read.get("x-b"), read.get("x-c"), read.get("ü", "none")) == ("", None, "none")
+    assert len(read) == 2

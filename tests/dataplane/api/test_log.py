@@ -53,8 +53,28 @@ def test_a_told_fact_is_the_line_that_info_writes(
     by_info, told = lines_of(stream)
 
     assert list(told.items()) == list(by_info.items())
+    logger.info("%d %s", 1, "two")
+    assert lines_of(stream)[-1]["message"] == "1 two"
     assert told["request_id"] == "é"
     assert told.get("process") == process
+
+
+@pytest.mark.parametrize("place", ["logger", "handler"])
+def test_filters_hold_what_is_told_back(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """As they hold back what is logged, wherever somebody put them."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    log.set_up("INFO")
+    filtered = logger if place == "logger" else logging.getLogger().handlers[0]
+    filtered.addFilter(hide := lambda record: record.status != 200)
+    try:
+        for status in (200, 500):
+            log.tell(logger, "request", FACTS | {"status": status})
+            logger.info("request", extra=FACTS | {"status": status})
+    finally:
+        filtered.removeFilter(hide)
+
+    assert [line["status"] for line in lines_of(stream)] == [500, 500]
 
 
 def test_what_is_below_the_level_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

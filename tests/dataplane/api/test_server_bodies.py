@@ -15,6 +15,7 @@ from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.front_door import Endpoint, FrontDoor
 from sglr_dataplane.api.http_protocol import BoundedProtocol, ProtocolLimits
+from sglr_dataplane.api.presence import Presence
 from sglr_dataplane.api.server import listen, new_server
 from sglr_dataplane.api.sse import failure_frame
 from sglr_dataplane.config import DrainSettings
@@ -116,7 +117,7 @@ async def test_a_crash_within_a_stream_is_an_error_frame(
     async def endpoint(exchange: Exchange) -> None:
         await exchange.body(1000)
         try:
-            async with exchange.while_connected():
+            with Presence(exchange):
                 await exchange.send_events(b"data: {}\n\n")
                 raise KeyError("secret")
         except RouterError as failure:
@@ -162,7 +163,7 @@ async def test_a47_a_client_that_never_reads_ends_its_request() -> None:
 
     async def endpoint(exchange: Exchange) -> None:
         await exchange.body(1000)
-        async with exchange.while_connected(0.01):
+        with Presence(exchange, 0.01):
             try:
                 while True:
                     await exchange.send_events(b"data: " + b"x" * 65536 + b"\n\n")

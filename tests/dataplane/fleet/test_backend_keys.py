@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from sglr_dataplane.api.auth import Guard
+from sglr_dataplane.api.auth import Guard, caller_of
 from sglr_dataplane.errors import InvalidKeyError, UnknownModelError
 from sglr_dataplane.fleet.backend_keys import BackendKeys
 from sglr_dataplane.fleet.caller import NOBODY, Caller
@@ -67,7 +67,7 @@ async def admitted(presented: str, keys_file: Path | None = None) -> Caller | No
     except InvalidKeyError:
         return None
     assert exchange.headers == []
-    return exchange.caller
+    return caller_of(exchange)
 
 
 @pytest.mark.parametrize(
