@@ -145,13 +145,18 @@ class Choice:
 
     def _read(self, piece: Chunk) -> list[Delta]:
         """Return what *piece* tells, and count it."""
-        if self._pipeline.is_prose:
-            self._note(piece)
-            return self._pipeline.feed(piece)
-        thought, spent = self._pipeline.thinks, self.counted.completion_tokens
-        deltas = self._pipeline.feed(piece)
-        self._note(piece)
-        if self._pipeline.thinks != thought:
+        spent = self.counted.completion_tokens
+        self.counted = piece.usage
+        self._ids += piece.token_ids
+        if piece.extras is not None:
+            self._logprobs += piece.extras.logprobs
+            self._prompt_logprobs += piece.extras.prompt_logprobs
+        pipeline = self._pipeline
+        if pipeline.is_prose:
+            return pipeline.feed(piece)
+        thought = pipeline.thinks
+        deltas = pipeline.feed(piece)
+        if pipeline.thinks != thought:
             if self._thinks_since is None:
                 self._thinks_since = spent
             else:
@@ -159,18 +164,11 @@ class Choice:
                 self._thinks_since = None
         return deltas if self._thoughts == "streamed" else self._without_thoughts(deltas)
 
-    def _note(self, chunk: Chunk) -> None:
-        self.counted = chunk.usage
-        self._ids += chunk.token_ids
-        if chunk.extras is not None:
-            self._logprobs += chunk.extras.logprobs
-            self._prompt_logprobs += chunk.extras.prompt_logprobs
-
     def _news(self, index: int, deltas: list[Delta]) -> News:
         news = News(
             index,
             deltas,
-            self.usage,
+            self.counted if self._pipeline.is_prose else self.usage,
             tuple(self._ids),
             tuple(self._logprobs),
             self._prompt_logprobs,
@@ -206,24 +204,24 @@ class Answer:
         self._chunks = chunks
         self._choices = choices
         self._open = len(choices)
+        self.only = choices[0] if len(choices) == 1 else None
+        """The choice, where there is but one."""
         self.finished = not choices
         """Whether every choice has finished."""
-        self._told: deque[News] = deque()
+        self.told: deque[News] = deque()
+        """What nobody has asked for yet."""
 
     @property
     def usages(self) -> list[Usage]:
         """By choice, what it has cost so far."""
         return [choice.usage for choice in self._choices]
 
-    @property
-    def only(self) -> Choice | None:
-        """The choice, where there is but one."""
-        return self._choices[0] if len(self._choices) == 1 else None
-
     def read(self, chunks: Sequence[Chunk]) -> list[News]:
         """Return what *chunks* tell, behind what nobody has asked for yet."""
-        told = list(self._told)
-        self._told.clear()
+        told: list[News] = []
+        if self.told:
+            told += self.told
+            self.told.clear()
         for chunk in chunks:
             told += self._read(chunk)
         return told
@@ -248,10 +246,10 @@ class Answer:
             RouterError: The worker failed.
             StopAsyncIteration: Every choice has finished.
         """
-        while not self._told and self._open:
-            self._told += self._read(await anext(self._chunks))
-        if self._told:
-            return self._told.popleft()
+        while not self.told and self._open:
+            self.told += self._read(await anext(self._chunks))
+        if self.told:
+            return self.told.popleft()
         raise StopAsyncIteration
 
 

@@ -52,14 +52,16 @@ class Follower(ABC):
         """Read *batches*, from whatever comes next, as *answer*."""
         self._batches = batches
         self._answer = answer
-        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._end: asyncio.Future[None] | None = None
+        """What :meth:`run` waits for."""
         self._has_ended = False
         self._failure: Exception | None = None
 
     def begin(self) -> None:
         """Take what has arrived by now; what arrives later is taken when it does."""
         self._batches.follow(self.hear)
-        self._take(None, [])
+        if self._answer.told:
+            self._take(None, [])
         if self._answer.finished:
             self._has_ended = True
         else:
@@ -71,6 +73,7 @@ class Follower(ABC):
         Call after :meth:`begin`.
         """
         if not self._has_ended:
+            self._end = asyncio.get_running_loop().create_future()
             try:
                 await self._end
             finally:
@@ -85,19 +88,18 @@ class Follower(ABC):
         try:
             run, chunks = self._batches.pull()
             self._take(run, chunks)
-            if chunks is not None and self._batches.has_failed and not self._answer.finished:
+            if self._answer.finished:
+                self._finish()
+            elif chunks is not None and self._batches.has_failed:
                 self._batches.pull()
         except Exception as failure:  # noqa: BLE001  # the task that waits raises it
             self._failure = failure
             self._finish()
-        else:
-            if self._answer.finished:
-                self._finish()
 
     def _finish(self) -> None:
         """Let the task go on."""
         self._has_ended = True
-        if not self._end.done():
+        if self._end is not None and not self._end.done():
             self._end.set_result(None)
 
     @abstractmethod

@@ -40,11 +40,11 @@ def choices_of(
     asked: Asked, recipe: Recipe, prompts: Sequence[PromptIds], jobs: Sequence[Job]
 ) -> list[Choice]:
     """Return the fresh choices of every job, each for its prompt, in order."""
-    return [
-        _choice(asked, recipe, prompt, job)
-        for prompt, job in zip(prompts, jobs, strict=True)
-        for _ in range(job.sampling.n)
-    ]
+    choices: list[Choice] = []
+    for prompt, job in zip(prompts, jobs, strict=True):
+        for _ in range(job.sampling.n):
+            choices.append(_choice(asked, recipe, prompt, job))  # noqa: PERF401  # one, nearly always
+    return choices
 
 
 def _choice(asked: Asked, recipe: Recipe, prompt: PromptIds, job: Job) -> Choice:
@@ -73,13 +73,14 @@ def _pipeline(asked: Asked, recipe: Recipe, job: Job) -> Pipeline:
 
 def _chat_pipeline(request: ChatRequest, recipe: Recipe, prompt: PromptIds, job: Job) -> Pipeline:
     conversation = request.conversation
+    tools, calls = _tools_of(conversation) if conversation.tools else ((), 0)
     thoughts = recipe.reasoning_format if request.separate_reasoning else None
     return Pipeline(
         recipe.vocabulary.decoder(),
-        tool_format=_tool_format(conversation, recipe),
+        tool_format=_tool_format(conversation, recipe) if tools else None,
         reasoning_format=thoughts,
-        starts=prompt.start(thoughts),
-        tools=tuple([ToolSignature(t.name, t.parameters) for t in conversation.tools]),
+        starts="off" if thoughts is None else prompt.start(thoughts),
+        tools=tools,
         stop=job.sampling.stop,
         trim_stop=not job.sampling.no_stop_trim,
         min_tokens=job.sampling.min_new_tokens,
@@ -87,15 +88,21 @@ def _chat_pipeline(request: ChatRequest, recipe: Recipe, prompt: PromptIds, job:
         tokens=recipe.added_tokens,
         unknown_tools=recipe.unknown_tools,
         strip_thoughts=recipe.strips_thoughts,
-        calls_before=sum([len(message.tool_calls or ()) for message in conversation.messages]),
+        calls_before=calls,
         new_call_id=_new_call_id,
     )
 
 
+def _tools_of(conversation: Conversation) -> tuple[tuple[ToolSignature, ...], int]:
+    """Return the tools that are offered, and how many calls there were before."""
+    tools = tuple([ToolSignature(t.name, t.parameters) for t in conversation.tools])
+    return tools, sum([len(message.tool_calls or ()) for message in conversation.messages])
+
+
 def _tool_format(conversation: Conversation, recipe: Recipe) -> ToolFormat | None:
-    """Return how calls are written; None when there can be none."""
+    """Return how calls to the tools that are offered are written; None when there can be none."""
     choice = conversation.choice
-    if choice.mode == "none" or not conversation.tools:
+    if choice.mode == "none":
         return None
     if choice.mode == "auto":
         return recipe.tool_format

@@ -54,7 +54,8 @@ class Relay(Follower):
         self._reply = reply
         self._exchange = exchange
         self._outlet = outlet
-        self._plain = _plain_way(answer, reply, escaped)
+        only = answer.only
+        self._plain = None if only is None else _PlainWay(answer, only, reply, escaped)
         self._escaped = escaped
         self._lane: Lane | None = None
         """What was laid last."""
@@ -80,7 +81,8 @@ class Relay(Follower):
             await super().run()
         finally:
             self._outlet.on_room = None
-            self._lift()
+            if self._is_laid:
+                self._lift()
 
     def held(self) -> bytes:
         """Return, once, the frames that are not written, because something goes with them.
@@ -97,23 +99,22 @@ class Relay(Follower):
         What is not taken stops the worker, and costs no memory.
         """
         if not self._outlet.is_full:
-            self._lift()
+            if self._is_laid:
+                self._lift()
             super().hear()
 
     def _lay(self) -> None:
         """Let tokens pass by without a word, where they may: most of an answer goes so."""
-        if self._plain is None or not self._plain.is_open:
+        if self._plain is None:
             return
         if self._lane is None:
             self._lane = Lane(self._outlet, self._exchange, self._escaped)
-        self._plain.show(self._lane)
-        self._is_laid = True
-        self._batches.lay(self._lane)
+        if self._plain.opens(self._lane):
+            self._is_laid = True
+            self._batches.lay(self._lane)
 
     def _lift(self) -> None:
         """Count what has passed, before anything else is read."""
-        if not self._is_laid:
-            return
         self._is_laid = False
         usage = self._batches.lift()
         if usage is not None and self._plain is not None:
@@ -160,39 +161,48 @@ class _PlainWay:
         self._reply = reply
         self._escaped = escaped
         self._around: dict[type[Text | Reasoning], tuple[bytes, bytes] | None] = {}
+        self._must_look = True
+        """Whether tokens were read since it was found out how others may pass."""
         self._passage: Passage | None = None
         self._before = self._between = self._after = b""
         self._has_passed = False
 
     def look_again(self) -> None:
-        """Find out how tokens may pass, after some were read."""
+        """Note that tokens were read: others may pass in another way, or not at all."""
+        self._must_look = True
         self._has_passed = False
-        self._passage = self._choice.passage()
-        if self._passage is None:
-            return
-        kind = self._passage.kind
-        if kind not in self._around:
-            self._around[kind] = self._reply.around(kind)
-        around = self._around[kind]
-        if around is None:
-            self._passage = None
-        else:
+
+    def _look(self) -> Passage | None:
+        """Return how tokens may pass now."""
+        if not self._must_look:
+            return self._passage
+        self._must_look = False
+        self._passage = None
+        if any(map(self._escaped.__getitem__, self._choice.ends)):
+            return None  # an end would be taken for text
+        found = self._choice.passage()
+        if found is None:
+            return None
+        if found.kind not in self._around:
+            self._around[found.kind] = self._reply.around(found.kind)
+        around = self._around[found.kind]
+        if around is not None:
             self._before, self._after = around
             self._between = self._after + self._before
+            self._passage = found
+        return self._passage
 
-    @property
-    def is_open(self) -> bool:
-        """Whether tokens may pass."""
-        return self._passage is not None
-
-    def show(self, lane: Lane) -> None:
-        """Tell *lane* how tokens pass."""
-        lane.before, lane.after = self._before, self._after
-        lane.blocked = None if self._passage is None else self._passage.blocked
+    def opens(self, lane: Lane) -> bool:
+        """Return whether tokens may pass by *lane*, which is told how."""
+        passage = self._look()
+        if passage is None:
+            return False
+        lane.before, lane.after, lane.blocked = self._before, self._after, passage.blocked
+        return True
 
     def told(self, run: Run) -> bytes:
         """Return the frames of *run*, one for each token that becomes text."""
-        passage = self._passage
+        passage = self._look()
         if passage is not None:
             pieces = [*map(self._escaped.__getitem__, run.token_ids)]
             if all(pieces) and (passage.blocked is None or passage.admits(pieces)):
@@ -201,7 +211,7 @@ class _PlainWay:
         return b"".join(map(self._told_alone, run.chunks()))
 
     def _told_alone(self, chunk: Chunk) -> bytes:
-        passage = self._passage
+        passage = self._look()
         piece = self._escaped[chunk.token_ids[0]]
         if passage is not None and piece and passage.admits([piece]):
             self.passed(chunk.usage)
@@ -217,11 +227,3 @@ class _PlainWay:
         else:
             self._choice.passed(usage)
             self._has_passed = True
-
-
-def _plain_way(answer: Answer, reply: Reply, escaped: Mapping[int, bytes]) -> _PlainWay | None:
-    """Return the plain way of *answer*; None if tokens that end it could be taken for text."""
-    choice = answer.only
-    if choice is None or any(escaped[token_id] for token_id in choice.ends):
-        return None
-    return _PlainWay(answer, choice, reply, escaped)

@@ -64,21 +64,25 @@ class ChatFrames:
         self._usage = usage
         self._logprobs = logprobs
 
-    def begin(self, count: int) -> bytes:
+    def roles(self, count: int) -> bytes:
         """Return the first frame of each of *count* choices: the only ones that name the role."""
         role = b'{"role":"assistant","content":""}'
         rest = (b"}]" if self._logprobs is None else b',"logprobs":null}]') + self._tail
+        if count == 1:
+            return self._frame(0, role, b"null", rest)
         return b"".join([self._frame(index, role, b"null", rest) for index in range(count)])
 
-    def news(self, news: News) -> bytes:
+    def news(self, news: News, /) -> bytes:
         """Return the frames that tell *news*; log probabilities come with the first of them."""
         tail = self._tail
         if self._usage.always:
             tail = b',"usage":' + orjson.dumps(usage_object(news.usage)) + b"}\n\n"
         if self._logprobs is None:
-            rest = b"}]" + tail
-            frames = [self._frame(news.index, *_said(delta), rest) for delta in news.deltas]
-            return frames[0] if len(frames) == 1 else b"".join(frames)
+            index, rest = news.index, b"}]" + tail
+            frames = b""
+            for delta in news.deltas:  # one, nearly always
+                frames += self._frame(index, *_said(delta), rest)
+            return frames
         told = self._logprobs(news.logprobs) if news.logprobs else None
         first = b',"logprobs":' + orjson.dumps(told) + b"}]" + tail
         later = b',"logprobs":null}]' + tail
@@ -87,7 +91,7 @@ class ChatFrames:
             for at, delta in enumerate(news.deltas)
         )
 
-    def around(self, kind: type[Text | Reasoning]) -> tuple[bytes, bytes] | None:
+    def around(self, kind: type[Text | Reasoning], /) -> tuple[bytes, bytes] | None:
         """Return what stands around the text of a delta of choice 0; None if it is not all."""
         if self._usage.always or self._logprobs is not None:
             return None
@@ -96,7 +100,7 @@ class ChatFrames:
         )
         return before, after
 
-    def end(self, usages: Sequence[Usage]) -> bytes:
+    def end(self, usages: Sequence[Usage], /) -> bytes:
         """Return what ends a complete stream: usage where it was asked for, then ``[DONE]``."""
         if not self._usage.at_end:
             return DONE

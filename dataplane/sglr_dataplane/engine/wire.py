@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from sglr_dataplane.engine.fields import CONTINUES, read_fields, read_numbers
 from sglr_dataplane.engine.messages import generate_request, sampling_params
@@ -272,7 +274,7 @@ class ChunkReader:
         return End(ids, usage, get(0x58, 0), reason, matched)
 
 
-class End(NamedTuple):
+class End(msgspec.Struct, frozen=True, gc=False):
     """What ``GenerateComplete`` says of a choice without log probabilities."""
 
     output_ids: tuple[int, ...]

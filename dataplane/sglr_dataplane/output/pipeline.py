@@ -140,7 +140,8 @@ class Pipeline:
         ids = chunk.token_ids if chunk.finish is None else self._kept_ids(chunk)
         if self._unstoppable > 0:
             ids = self._without_stops(ids)
-        pieces, finish, stop = self._decoder.feed(ids), chunk.finish, self._stop
+        pieces = self._decoder.feed(ids) if ids else ()
+        finish, stop = chunk.finish, self._stop
         if finish is not None:
             pieces = [*pieces, *self._decoder.flush()]
         elif len(pieces) == 1 and pieces[0].token_id is None and stop is None:

@@ -89,7 +89,7 @@ def test_a_delta_is_one_chunk_in_the_clients_shape(
 
 def test_only_the_first_frame_of_a_choice_names_the_role() -> None:
     """The role comes once for each choice, as "assistant", never null or empty."""
-    first, second = (payload(frame + b"\n\n") for frame in frames().begin(2).split(b"\n\n")[:2])
+    first, second = (payload(frame + b"\n\n") for frame in frames().roles(2).split(b"\n\n")[:2])
 
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert [chunk["choices"][0]["index"] for chunk in (first, second)] == [0, 1]
@@ -100,7 +100,7 @@ def test_a35_usage_comes_last_and_only_when_asked_for() -> None:
     asked = frames(StreamUsage(at_end=True))
     usage, done = asked.end([USAGE]).split(b"\n\n", 1)
 
-    assert payload(asked.begin(1))["usage"] is None
+    assert payload(asked.roles(1))["usage"] is None
     assert payload(usage + b"\n\n")["choices"] == []
     assert payload(usage + b"\n\n")["usage"] == {
         "prompt_tokens": 7,
@@ -110,7 +110,7 @@ def test_a35_usage_comes_last_and_only_when_asked_for() -> None:
         "completion_tokens_details": {"reasoning_tokens": 1},
     }
     assert done == DONE
-    assert "usage" not in payload(frames().begin(1))
+    assert "usage" not in payload(frames().roles(1))
     assert frames().end([USAGE]) == DONE
 
 
