@@ -21,6 +21,7 @@ from sglr_dataplane.errors import (
     WorkerLostError,
     WorkerUnavailableError,
 )
+from sglr_dataplane.fleet import selection
 from sglr_dataplane.fleet.caller import NOBODY, Caller, routing_key
 from sglr_dataplane.fleet.gate import VERDICT
 from sglr_dataplane.fleet.lease import Lease
@@ -125,10 +126,11 @@ class Dispatcher:
         came_at = self._clock()
         attempts = self._attempts(backend_key, job, caller, came_at)
         pool, stages = attempts.pool, self._stages(backend_key)
-        offer = self._registry.offer(backend_key, (), job.adapter)
+        offer = selection.offer(
+            selection.having(job.adapter, pool.workers.values()), pool.rules, came_at
+        )
         try:
-            room = offer.room if offer.candidates else None
-            slot = pool.gate.admit(caller.name, caller.priority, room)
+            slot = pool.gate.admit(caller.name, offer.room if offer.candidates else None)
             if slot is None:
                 slot = await pool.gate.enter(caller.name, caller.priority, attempts.ends_at)
         finally:
@@ -138,9 +140,9 @@ class Dispatcher:
             if slot.at_work:  # let in at once: the offer is as good as it was
                 worker = pool.policy.choose(attempts.job, offer.candidates, attempts.key)
             else:
-                worker = await self._choose(attempts)
+                worker = await self._choose(attempts, slot)
             try:
-                stream = await self._attempt(worker, attempts, slot)
+                stream = await self._attempt(worker, attempts)
             except RouterError as failure:
                 stream = await self._elsewhere(attempts, slot, worker, failure)
         except BaseException:
@@ -148,20 +150,23 @@ class Dispatcher:
             raise
         finally:
             stages.worker.observe(self._clock() - entered_at)
-        # Its counts, not the stream: it could not end by being dropped.
-        stream.afterwards(partial(self._ended, attempts, slot, stream.completion))
+        ended = partial(pool.gate.leave, slot)
+        if attempts.owners:
+            # Its counts, not the stream: it could not end by being dropped.
+            ended = partial(self._used, attempts.owners, stream.completion, ended)
+        stream.lease.afterwards = ended
         return stream
 
     def _attempts(self, backend_key: str, job: Job, caller: Caller, now: float) -> Attempts:
         """Return the attempts at *caller*'s *job*, which may come, and is counted at *now*."""
-        pool = self._registry.pool(backend_key)
+        pool = self._registry.by_key.get(backend_key)
         if pool is None:
             raise self._nobody(backend_key, job)
         if not caller.may_use(job.model) or not caller.may_enter(pool.backend):
             raise UnknownModelError(
                 f"The model {job.model!r} does not exist here, or not for this key.", param="model"
             )
-        owners = _owners(pool, caller)
+        owners = () if caller.rates == pool.settings.rates == UNLIMITED else _owners(pool, caller)
         for owner, rates in owners:
             self._meter.admit(owner, rates, len(job.input_ids))
         pool.budget.request(now)
@@ -176,15 +181,16 @@ class Dispatcher:
             Retries(pool.budget, pool.settings.retry.attempts),
         )
 
-    def _ended(self, attempts: Attempts, slot: Slot, completion: Mapping[int, int]) -> None:
-        attempts.pool.gate.leave(slot)
-        for owner, rates in attempts.owners:
+    def _used(
+        self, owners: Owners, completion: Mapping[int, int], ended: Callable[[], None]
+    ) -> None:
+        ended()
+        for owner, rates in owners:
             self._meter.answered(owner, rates, sum(completion.values()))
 
-    def _attempt(self, worker: Worker, attempts: Attempts, slot: Slot) -> Awaitable[Stream]:
+    def _attempt(self, worker: Worker, attempts: Attempts) -> Awaitable[Stream]:
         """Return the stream of the job on *worker*, or on the one that is asked when it is late."""
         attempts.tried.add(worker.id)
-        attempts.pool.gate.began(slot)
         after = attempts.pool.settings.retry.hedge_after
         if after is None:
             return self._open(worker, attempts)
@@ -220,9 +226,9 @@ class Dispatcher:
                 raise self._final(attempts, failure) from failure.__cause__
             wait = pool.settings.retry.backoff(len(attempts.tried), self._chance())
             await self._pause(wait, attempts.ends_at)
-            worker = await self._choose(attempts, failure)
+            worker = await self._choose(attempts, slot, failure)
             try:
-                return await self._attempt(worker, attempts, slot)
+                return await self._attempt(worker, attempts)
             except RouterError as again:
                 failure = again
 
@@ -244,8 +250,10 @@ class Dispatcher:
         """Wait for *seconds*, but not past *ends_at*: the next attempt says that time is over."""
         await asyncio.sleep(max(min(seconds, ends_at - self._clock()), 0.0))
 
-    async def _choose(self, attempts: Attempts, failure: RouterError | None = None) -> Worker:
-        """Return the worker of the next attempt; waits while all that are left are full.
+    async def _choose(
+        self, attempts: Attempts, slot: Slot, failure: RouterError | None = None
+    ) -> Worker:
+        """Return the worker that *slot*'s job goes to next; waits while all that are left are full.
 
         Raises:
             RouterError: There is none; the last attempt's *failure* says why, if there was one.
@@ -254,6 +262,7 @@ class Dispatcher:
         while True:
             offer = self._registry.offer(pool.key, attempts.tried, attempts.job.adapter)
             if offer.candidates:
+                pool.gate.began(slot)
                 return pool.policy.choose(attempts.job, offer.candidates, attempts.key)
             if not offer.is_full:
                 if await self._may_come(attempts):

@@ -107,18 +107,17 @@ class Gate:
         """Go by *settings* from now on; nobody who is in is sent out."""
         self._settings = settings
 
-    def admit(self, caller: str, priority: Priority, room: int | None) -> Slot | None:
+    def admit(self, caller: str, room: int | None) -> Slot | None:
         """Return a place for a job of *caller* that a worker counts at once; to be given back.
 
         Args:
             caller: Whose job it is; ``""`` for anybody's.
-            priority: What it is let in before.
             room: How many jobs more are taken by the workers that may have it; None: no worker.
 
         Returns:
-            None when it has to wait, or to hear that there is nobody: see :meth:`enter`.
+            None when somebody waits, or there is no room: :meth:`enter` knows what to do then.
         """
-        if self._parked or not self._has_room(room) or not self._queue.goes_first(priority):
+        if self._parked or self._queue.length or not self._has_room(room):
             return None
         return self._grant(caller, at_work=True)
 
@@ -187,9 +186,8 @@ class Gate:
 
     def began(self, slot: Slot) -> None:
         """Note that a worker counts *slot*'s job from now on."""
-        if not slot.at_work:
-            slot.at_work = True
-            self._starting -= 1
+        slot.at_work = True
+        self._starting -= 1
 
     def paused(self, slot: Slot) -> None:
         """Note that no worker counts *slot*'s job until its next attempt."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sglr_dataplane.fleet.gate import Gate
 from sglr_dataplane.fleet.policies import Policy
 from sglr_dataplane.fleet.retry import RetryBudget
+from sglr_dataplane.fleet.selection import Rules
 from sglr_dataplane.fleet.settings import Settings
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.backend import SGLangBackend
@@ -21,6 +22,7 @@ class Pool:
     """The backend's ``namespace/name``."""
     backend: SGLangBackend
     settings: Settings
+    rules: Rules
     policy: Policy
     budget: RetryBudget
     gate: Gate

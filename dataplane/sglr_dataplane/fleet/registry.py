@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from sglr_dataplane.fleet.pool import Pool
 from sglr_dataplane.fleet.retry import RetryBudget
 from sglr_dataplane.fleet.routes import NO_ROUTES, Routes
 from sglr_dataplane.fleet.schedule import Schedule
+from sglr_dataplane.fleet.selection import Rules
 from sglr_dataplane.fleet.settings import Settings, settings_of
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.backend import Protocol
@@ -84,7 +85,8 @@ class Registry:
         self._clock = clock
         self._processes = processes
         self._zone = zone
-        self._pools: dict[str, Pool] = {}
+        self.by_key: Mapping[str, Pool] = {}
+        """The newest version of every backend, by its key; another mapping with each snapshot."""
         self._abilities: dict[str, Abilities] = {}
         """By backend, until one of its workers says something else, or another snapshot comes."""
         self.routes = NO_ROUTES
@@ -96,7 +98,7 @@ class Registry:
         self._watchers: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
-        workers = [worker for each in self._pools.values() for worker in each.workers.values()]
+        workers = [worker for each in self.by_key.values() for worker in each.workers.values()]
         return f"<Registry {self._order} {workers!r} leaving={sorted(map(repr, self._leaving))}>"
 
     def watch(self, on_change: Callable[[], None]) -> None:
@@ -113,10 +115,10 @@ class Registry:
             logger.warning("older snapshot ignored", extra={"order": snapshot.order})
             return Changes(kept=self.workers())
         before = set(self.workers())
-        self._pools = {each.backend.key: self._merged(each) for each in snapshot.backends}
+        self.by_key = {each.backend.key: self._merged(each) for each in snapshot.backends}
         self._abilities.clear()
-        self.routes = Routes(pool.backend for pool in self._pools.values())
-        self.has_http = any(map(self.is_http, self._pools))
+        self.routes = Routes(pool.backend for pool in self.by_key.values())
+        self.has_http = any(map(self.is_http, self.by_key))
         self._order = snapshot.order
         after = self.workers()
         leaving = tuple(sorted(before.difference(after), key=lambda worker: worker.id))
@@ -125,7 +127,7 @@ class Registry:
             worker.left()
         for told in self._watchers:
             told()
-        for pool in self._pools.values():
+        for pool in self.by_key.values():
             pool.gate.pump()
         return Changes(
             added=tuple(worker for worker in after if worker not in before),
@@ -135,28 +137,28 @@ class Registry:
 
     def backends(self) -> tuple[SGLangBackend, ...]:
         """Return every backend."""
-        return tuple(pool.backend for pool in self._pools.values())
+        return tuple(pool.backend for pool in self.by_key.values())
 
     def backend(self, backend_key: str) -> SGLangBackend:
         """Return the backend *backend_key*; KeyError when it is gone."""
-        return self._pools[backend_key].backend
+        return self.by_key[backend_key].backend
 
     def is_http(self, backend_key: str) -> bool:
         """Return whether the workers of *backend_key* speak HTTP; False when it is gone."""
-        pool = self._pools.get(backend_key)
+        pool = self.by_key.get(backend_key)
         return pool is not None and pool.backend.spec.workers.protocol is Protocol.HTTP
 
     def pool(self, backend_key: str) -> Pool | None:
         """Return the newest version of *backend_key*; None when it is gone."""
-        return self._pools.get(backend_key)
+        return self.by_key.get(backend_key)
 
     def pools(self) -> tuple[Pool, ...]:
         """Return the newest version of every backend."""
-        return tuple(self._pools.values())
+        return tuple(self.by_key.values())
 
     def schedule(self, worker: Worker) -> Schedule:
         """Return when *worker* is asked for its health."""
-        pool = self._pools.get(worker.backend_key)
+        pool = self.by_key.get(worker.backend_key)
         return pool.settings.schedule if pool is not None else Schedule()
 
     def offer(
@@ -177,20 +179,11 @@ class Registry:
             adapter: What they must list; ``""``: nothing.
             enough: Room that is enough to know of; with more, workers may be missing.
         """
-        pool = self._pools.get(backend_key)
+        pool = self.by_key.get(backend_key)
         if pool is None:
             return selection.NOBODY
-        spec = pool.backend.spec
-        workers = pool.workers.values()
-        return selection.offer(
-            selection.having(adapter, workers) if adapter else workers,
-            spec.outlier_detection,
-            self._clock(),
-            limit=spec.admission.max_inflight_per_endpoint,
-            zone=self._zone if spec.routing.zone_preference is ZonePreference.PREFER else "",
-            without=without,
-            enough=enough,
-        )
+        workers = selection.having(adapter, pool.workers.values())
+        return selection.offer(workers, pool.rules, self._clock(), without, enough)
 
     def candidates(self, backend_key: str, *, without: Collection[str] = ()) -> tuple[Worker, ...]:
         """Return the workers of the offer."""
@@ -222,7 +215,7 @@ class Registry:
 
     def counts(self) -> dict[str, Counts]:
         """Return the counts of every backend by its key."""
-        return {key: self.count(key) for key in self._pools}
+        return {key: self.count(key) for key in self.by_key}
 
     def abilities(self, backend_key: str) -> Abilities:
         """Return what the workers of *backend_key* can do, all together, by their own word."""
@@ -246,18 +239,18 @@ class Registry:
         """Return the workers of *backend_key*, or of every backend; none that leaves."""
         if backend_key is not None:
             return self._workers(backend_key)
-        return tuple(worker for key in self._pools for worker in self._workers(key))
+        return tuple(worker for key in self.by_key for worker in self._workers(key))
 
     def reconnect(self, backend_key: str) -> None:
         """Give the workers of *backend_key* new clients; the old ones end with their streams."""
-        pool = self._pools.get(backend_key)
+        pool = self.by_key.get(backend_key)
         if pool is not None:
             for worker in pool.workers.values():
                 worker.reconnect(self._engine_for(worker.endpoint, pool.backend))
 
     def replace(self, worker: Worker) -> None:
         """Give *worker* a new client, if it is still listed."""
-        pool = self._pools.get(worker.backend_key)
+        pool = self.by_key.get(worker.backend_key)
         if pool is not None and pool.workers.get(worker.id) is worker:
             worker.reconnect(self._engine_for(worker.endpoint, pool.backend))
 
@@ -279,18 +272,19 @@ class Registry:
             logger.warning("connections left open", extra={"after": _CLOSING})
 
     def _workers(self, backend_key: str) -> tuple[Worker, ...]:
-        pool = self._pools.get(backend_key)
+        pool = self.by_key.get(backend_key)
         return tuple(pool.workers.values()) if pool is not None else ()
 
     def _merged(self, wanted: BackendSnapshot) -> Pool:
         """Return the backend as *wanted* has it, with the workers and all that it had learned."""
         backend = wanted.backend
         settings = settings_of(backend.spec)
-        known = self._pools.get(backend.key)
+        known = self.by_key.get(backend.key)
         pool = Pool(
             key=backend.key,
             backend=backend,
             settings=settings,
+            rules=self._rules(backend),
             policy=self._policy(known, backend),
             budget=known.budget if known is not None else RetryBudget(settings.retry),
             gate=known.gate if known is not None else self._gate(backend.key, settings),
@@ -314,6 +308,12 @@ class Registry:
             self._clock,
             partial(self.is_coming, backend_key),
         )
+
+    def _rules(self, backend: SGLangBackend) -> Rules:
+        spec = backend.spec
+        prefers_near = spec.routing.zone_preference is ZonePreference.PREFER
+        limit = spec.admission.max_inflight_per_endpoint
+        return Rules(spec.outlier_detection, limit, self._zone if prefers_near else "")
 
     def _policy(self, known: Pool | None, backend: SGLangBackend) -> Policy:
         """Return the policy of before when the spec still asks for it, else a new one."""

@@ -72,13 +72,21 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
 NOBODY: Final = Offer()
 
 
+class Rules(msgspec.Struct, frozen=True):
+    """What a backend says of whom its jobs go to."""
+
+    outliers: OutlierDetection
+    """How many may be left alone, and what is done when all are."""
+    limit: int | None = None
+    """Jobs that one worker is given; None: as many as it says it runs."""
+    zone: str = ""
+    """Whose workers are preferred; ``""``: nobody's."""
+
+
 def offer(
     workers: Collection[Worker],
-    wanted: OutlierDetection,
+    rules: Rules,
     now: float,
-    *,
-    limit: int | None = None,
-    zone: str = "",
     without: Collection[str] = (),
     enough: float = math.inf,
 ) -> Offer:
@@ -86,14 +94,13 @@ def offer(
 
     Args:
         workers: A backend's.
-        wanted: How many may be left alone, and what is done when all are.
+        rules: That backend's.
         now: Seconds of the breakers' clock.
-        limit: Jobs that one worker is given; None: as many as it says it runs.
-        zone: Whose workers are preferred; ``""``: nobody's.
         without: Ids to leave out.
         enough: Nobody more is looked at once there is more room than that; then some are missing.
     """
     groups: Groups = ([], [], [], [], [], [])
+    limit, outliers = rules.limit, rules.outliers
     room, is_full, ejected = 0, False, None
     for worker in workers:
         if worker.id in without:
@@ -107,7 +114,7 @@ def offer(
         ):
             place, left = 0, (worker.most_jobs if limit is None else limit) - worker.in_flight
         else:
-            ejected = ejected or ejections(workers, wanted.max_ejection_percent, now)
+            ejected = ejected or ejections(workers, outliers.max_ejection_percent, now)
             place, left = _group(worker, ejected, now), worker.room(limit, now)
         if left <= 0:
             is_full = is_full or place < _LAST_RESORT
@@ -118,16 +125,16 @@ def offer(
             if room > enough:
                 break
     # Nobody is sent to a bad worker because the good ones are busy.
-    last = _NOWHERE if wanted.last_resort is LastResort.FAIL_OPEN and not is_full else _LAST_RESORT
+    fails_open = outliers.last_resort is LastResort.FAIL_OPEN and not is_full
+    last = _NOWHERE if fails_open else _LAST_RESORT
     best = next(filter(None, groups[:last]), groups[0])
     room = room or sum(worker.room(limit, now) for worker in best)
-    return Offer(_preferred(best, zone), is_full and not best, room)
+    chosen = tuple(best) if len(best) == 1 else _preferred(best, rules.zone)
+    return Offer(chosen, is_full and not best, room)
 
 
 def _preferred(group: Sequence[Worker], zone: str) -> tuple[Worker, ...]:
     """Return those of *group* in its lowest tier, and in *zone* as far as anybody is there."""
-    if len(group) < 2:  # noqa: PLR2004  # nobody to be preferred to
-        return tuple(group)
     tiers = {worker.endpoint.priority for worker in group}
     if len(tiers) > 1:
         lowest = min(tiers)

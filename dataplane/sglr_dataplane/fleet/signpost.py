@@ -58,7 +58,7 @@ class Signpost:
         ways = [
             way
             for way in self._registry.routes.ways(name)
-            if among(way.backend_key) and self._exists(way, caller)
+            if among(way.backend_key) and self._is_open(way, caller)
         ]
         if not ways or not caller.may_use(name):
             # One sentence for both: nobody learns what others may use.
@@ -103,9 +103,9 @@ class Signpost:
             )
         return name
 
-    def _exists(self, way: Way, caller: Caller) -> bool:
+    def _is_open(self, way: Way, caller: Caller) -> bool:
         """Return whether there is *way* for *caller*: its adapter is listed, its backend open."""
-        if not caller.may_enter(self._registry.backend(way.backend_key)):
+        if not caller.may_enter(self._registry.by_key[way.backend_key].backend):
             return False
         return not way.adapter or way.adapter in self._registry.abilities(way.backend_key).adapters
 

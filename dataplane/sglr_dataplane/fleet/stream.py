@@ -45,7 +45,8 @@ class Stream:
             ends_at: When the job's time is over, by *clock*.
             clock: Seconds that only go up.
         """
-        self._lease = lease
+        self.lease = lease
+        """The job's hold on the worker."""
         if job.adapter:
             try:
                 job = lease.worker.fitted(job)
@@ -62,21 +63,17 @@ class Stream:
         """Tokens generated so far by choice, by the worker's count."""
 
     def __repr__(self) -> str:
-        return f"<Stream {self._lease!r} unfinished={self._unfinished}>"
+        return f"<Stream {self.lease!r} unfinished={self._unfinished}>"
 
     def __del__(self) -> None:
-        if self._lease.outcome is None:
-            self._lease.end(Outcome.ABANDONED)
+        if self.lease.outcome is None:
+            self.lease.end(Outcome.ABANDONED)
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=1)
 
     @property
     def worker(self) -> Worker:
         """The worker that generates."""
-        return self._lease.worker
-
-    def afterwards(self, do: Callable[[], None]) -> None:
-        """Have *do* called once, when the worker is given back."""
-        self._lease.afterwards = do
+        return self.lease.worker
 
     async def open(self) -> Self:
         """Wait for the first chunk, keep it, and return the stream; it is closed when this fails.
@@ -87,7 +84,7 @@ class Stream:
         """
         ends_at = asyncio.get_running_loop().time() + self._ends_at - self._clock()
         limit = asyncio.Timeout(ends_at)
-        waits = self._lease.worker.waits
+        waits = self.lease.worker.waits
         waits.add(limit)
         try:
             async with limit:
@@ -105,7 +102,7 @@ class Stream:
             raise
         finally:
             waits.discard(limit)
-        self._lease.answered()
+        self.lease.answered()
         return self
 
     def __aiter__(self) -> Self:
@@ -118,12 +115,12 @@ class Stream:
             if chunk is None:
                 chunk = await self._next()
         except StopAsyncIteration:
-            self._lease.end(Outcome.SUCCEEDED)
+            self.lease.end(Outcome.SUCCEEDED)
             raise
         except RouterError as failure:
             raise self.failed(failure) from failure.__cause__
         except BaseException:
-            self._lease.end(Outcome.ABANDONED)
+            self.lease.end(Outcome.ABANDONED)
             raise
         self.passed(chunk)
         return chunk
@@ -153,12 +150,12 @@ class Stream:
 
     async def aclose(self) -> None:
         """Give the worker back and cancel its call; safe to call twice."""
-        self._lease.end(Outcome.ABANDONED if self._unfinished else Outcome.SUCCEEDED)
+        self.lease.end(Outcome.ABANDONED if self._unfinished else Outcome.SUCCEEDED)
         await self._chunks.aclose()
 
     def _next(self) -> Awaitable[Chunk]:
         """Return what waits for the next chunk; raises what ends the stream before that."""
-        if self._lease.outcome is not None:
+        if self.lease.outcome is not None:
             raise StopAsyncIteration
         if self._clock() >= self._ends_at:
             raise _over()
@@ -166,13 +163,13 @@ class Stream:
 
     async def _given_up(self, failure: RouterError) -> RouterError:
         """Give the worker back after *failure*, cancel its call, and return the failure."""
-        self._lease.fail(failure)
+        self.lease.fail(failure)
         await self._chunks.aclose()
         return failure
 
     def failed(self, failure: RouterError) -> RouterError:
         """Give the worker back after *failure*, and return that."""
-        self._lease.fail(failure)
+        self.lease.fail(failure)
         return failure
 
 

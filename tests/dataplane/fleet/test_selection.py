@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sglr_dataplane.fleet.breaker import Outcome
-from sglr_dataplane.fleet.selection import Offer, offer
+from sglr_dataplane.fleet.selection import Offer, Rules, offer
 from sglr_dataplane.fleet.worker import Worker
 from sglr_proto.backend import LastResort, OutlierDetection
 from support.engines import ScriptedEngine
@@ -31,7 +31,7 @@ def names(
     of: tuple[Worker, ...], wanted: OutlierDetection = HALF, now: float = 1.0, *without: str
 ) -> list[str]:
     """Return the ids of the candidates."""
-    return [worker.id for worker in offer(of, wanted, now, without=without).candidates]
+    return [worker.id for worker in offer(of, Rules(wanted), now, without).candidates]
 
 
 def test_a_worker_that_fails_is_left_alone_until_its_time_is_over() -> None:
@@ -127,7 +127,7 @@ def test_a13_a_worker_that_was_full_is_given_what_it_held_and_slowly_more() -> N
     rooms = [worker.room(8, 10.0 + seconds) for seconds in (0.0, 0.9, 1.0, 2.5, 5.0, 60.0)]
 
     assert rooms == [0, 0, 1, 2, 5, 5]
-    assert offer((worker,), HALF, 10.5, limit=8) == Offer((), is_full=True)
+    assert offer((worker,), Rules(HALF, 8), 10.5) == Offer((), is_full=True)
 
 
 def test_a13_refusals_of_a_burst_find_the_room_there_is() -> None:
@@ -150,8 +150,8 @@ def test_nobody_goes_to_a_bad_worker_because_the_good_ones_are_busy() -> None:
     for _ in range(8):  # what a scripted worker says it runs
         fleet[1].begin()
 
-    assert offer(fleet, HALF, 1.0) == Offer((), is_full=True)
-    assert [worker.id for worker in offer(fleet, HALF, 1.0, limit=9).candidates] == ["w1"]
+    assert offer(fleet, Rules(HALF), 1.0) == Offer((), is_full=True)
+    assert [worker.id for worker in offer(fleet, Rules(HALF, 9), 1.0).candidates] == ["w1"]
 
 
 def test_a_full_worker_is_passed_over_for_one_with_room() -> None:
@@ -159,5 +159,5 @@ def test_a_full_worker_is_passed_over_for_one_with_room() -> None:
     fleet = workers(2)
     fleet[0].begin()
 
-    assert [each.id for each in offer(fleet, HALF, 1.0, limit=1).candidates] == ["w1"]
+    assert [each.id for each in offer(fleet, Rules(HALF, 1), 1.0).candidates] == ["w1"]
     assert names(fleet) == ["w0", "w1"]

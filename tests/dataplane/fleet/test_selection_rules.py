@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglr_dataplane.fleet.breaker import Outcome
-from sglr_dataplane.fleet.selection import Offer, ejections, offer
+from sglr_dataplane.fleet.selection import Offer, Rules, ejections, offer
 from sglr_dataplane.fleet.worker import Worker, WorkerState
 from sglr_proto.backend import LastResort, OutlierDetection
 from sglr_proto.snapshot import EndpointState
@@ -106,8 +106,9 @@ def test_whatever_happened_the_offer_is_the_one_of_the_rules(
     workers = a_fleet(changes, clock)
     wanted = OutlierDetection(max_ejection_percent=percent, last_resort=last_resort)
     now = clock() + later
+    found = offer(workers, Rules(wanted, limit), now)
 
-    assert offer(workers, wanted, now, limit=limit) == by_the_rules(workers, wanted, now, limit)
+    assert found == by_the_rules(workers, wanted, now, limit)
 
 
 @given(changes=CHANGES, enough=st.integers(0, 30))
@@ -117,9 +118,9 @@ def test_a_look_that_stops_early_knows_whether_there_is_more_room_than_asked(
     """And whether there is anybody at all."""
     clock = FakeClock()
     workers = a_fleet(changes, clock)
-    wanted = OutlierDetection()
-    whole = offer(workers, wanted, clock())
-    part = offer(workers, wanted, clock(), enough=enough)
+    rules = Rules(OutlierDetection())
+    whole = offer(workers, rules, clock())
+    part = offer(workers, rules, clock(), enough=enough)
 
     assert (part.room > enough) == (whole.room > enough)
     assert part.room <= whole.room
