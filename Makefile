@@ -10,7 +10,7 @@ TOKENIZERS ?= qwen3 deepseek_v4 mistral_v3 mistral_tekken
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(VENV)/.run: requirements.lock pyproject.toml scripts/setup.sh
 	scripts/setup.sh run
@@ -49,7 +49,7 @@ check: $(VENV)/.dev ## formatters, linters, types, import contracts, stubs and l
 	$(BIN)/python scripts/lock.py --check
 
 .PHONY: test-kube
-test-kube: $(VENV)/.dev ## the operator on a real API server and etcd (built once, about ten minutes)
+test-kube: $(VENV)/.dev ## the operator on a real API server and etcd (two minutes, and nine more once to build it)
 	scripts/kube/test.sh $(ARGS)
 
 .PHONY: chaos
@@ -69,7 +69,7 @@ parity: $(VENV)/.dev ## prompts compared with SGLang's own front end, token by t
 	PYTHONPATH=scripts $(BIN)/python -m parity.compare $(ARGS)
 
 .PHONY: e2e e2e-kind
-e2e: $(VENV)/.dev ## the chart on a throw-away cluster of this machine (root; built once, about fifteen minutes)
+e2e: $(VENV)/.dev ## the chart on a throw-away cluster of this machine (root; ten minutes, and four more once to build it)
 	e2e/run.sh $(ARGS)
 
 e2e-kind: $(VENV)/.dev ## the same on kind, where Docker runs
