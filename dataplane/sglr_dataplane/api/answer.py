@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Self
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -79,7 +81,7 @@ class Choice:
         self.counted = Usage()
         """The worker's counters by then."""
         self._thought_tokens = 0
-        self._thinks_since = 0 if pipeline.thinks else None
+        self._thinks_since = 0 if pipeline.may_think and pipeline.thinks else None
         """How many tokens there were when the thought began that goes on; None: none does."""
 
     @property
@@ -272,26 +274,34 @@ async def whole(answer: Answer, batches: Batches | None = None) -> list[WholeCho
         answer: The answer.
         batches: Its chunks, where they come by batches.
     """
-    told: list[list[News]] = [[] for _ in answer.usages]
     if batches is None:
-        async for news in answer:
-            told[news.index].append(news)
+        told = [news async for news in answer]
     else:
         gathering = Gathering(batches, answer)
         gathering.begin()
         await gathering.run()
-        for news in gathering.news:
-            told[news.index].append(news)
-    return [_whole_choice(news) for news in told]
+        told = gathering.news
+    if answer.only is not None:
+        return [_whole_choice(told)]
+    by_choice: dict[int, list[News]] = {}
+    for news in told:
+        by_choice.setdefault(news.index, []).append(news)
+    return [_whole_choice(by_choice[index]) for index in sorted(by_choice)]
+
+
+_all = chain.from_iterable
+_DELTAS: Final = attrgetter("deltas")
+_TOKEN_IDS: Final = attrgetter("token_ids")
+_LOGPROBS: Final = attrgetter("logprobs")
 
 
 def _whole_choice(told: Sequence[News]) -> WholeChoice:
     return WholeChoice(
-        message=collect(delta for news in told for delta in news.deltas),
+        message=collect(_all(map(_DELTAS, told))),
         news=tuple(told),
         usage=told[-1].usage,
-        token_ids=tuple(token for news in told for token in news.token_ids),
-        logprobs=tuple(each for news in told for each in news.logprobs),
+        token_ids=tuple(_all(map(_TOKEN_IDS, told))),
+        logprobs=tuple(_all(map(_LOGPROBS, told))),
         prompt_logprobs=told[0].prompt_logprobs,
     )
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from sglr_dataplane.job import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sglr_dataplane.api.answer import WholeChoice
+    from sglr_dataplane.job import TokenLogprob
     from sglr_dataplane.output.collect import Message
     from sglr_dataplane.output.deltas import Finished
 
@@ -43,25 +45,29 @@ def usage_object(usage: Usage) -> dict[str, Any]:
     }
 
 
+_USAGE: Final = attrgetter("usage")
+
+
 def chat_completion(
     *,
     id: str,
     created: int,
     model: str,
     choices: Sequence[WholeChoice],
-    logprobs: Sequence[dict[str, Any] | None],
+    rows: Callable[[Sequence[TokenLogprob]], dict[str, Any]] | None,
 ) -> dict[str, Any]:
-    """Return the chat completion with *choices*, in order; *logprobs* are theirs."""
+    """Return the chat completion with *choices*, in order; *rows* tells their log probabilities."""
+    told: list[dict[str, Any]] = []
+    for index, choice in enumerate(choices):
+        logprobs = None if rows is None else rows(choice.logprobs)
+        told.append(_choice(index, choice.message, logprobs))
     return {
         "id": id,
         "object": "chat.completion",
         "created": created,
         "model": model,
-        "choices": [
-            _choice(index, choice.message, told)
-            for index, (choice, told) in enumerate(zip(choices, logprobs, strict=True))
-        ],
-        "usage": usage_object(total_usage([choice.usage for choice in choices], len(choices))),
+        "choices": told,
+        "usage": usage_object(total_usage([*map(_USAGE, choices)], len(choices))),
     }
 
 

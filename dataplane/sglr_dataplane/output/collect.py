@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from sglr_dataplane.output.deltas import CallStart, Delta, Finished, Reasoning, Text
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """One whole tool call."""
 
     id: str
@@ -18,8 +18,7 @@ class ToolCall:
     """JSON text, the model's own; a beginning of it when the answer was cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """What one choice says."""
 
     content: str | None
@@ -53,9 +52,13 @@ def collect(deltas: Iterable[Delta]) -> Message:
     return Message(
         content="".join(content) or None,
         reasoning="".join(reasoning) or None,
-        tool_calls=tuple(
-            ToolCall(start.id, start.name, "".join(parts))
-            for start, parts in zip(starts, arguments, strict=True)
-        ),
+        tool_calls=_calls(starts, arguments) if starts else (),
         finish=finish,
+    )
+
+
+def _calls(starts: list[CallStart], arguments: list[list[str]]) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(start.id, start.name, "".join(parts))
+        for start, parts in zip(starts, arguments, strict=True)
     )

@@ -61,11 +61,10 @@ class ChatReply(ChatFrames):
         self, _prompts: Sequence[PromptIds], choices: Sequence[WholeChoice]
     ) -> dict[str, Any]:
         """Return the chat completion."""
-        rows = self._rows
         return chat_completion(
             id=self._id,
             created=self._created,
             model=self._model,
             choices=choices,
-            logprobs=[rows(choice.logprobs) if rows else None for choice in choices],
+            rows=self._rows,
         )
