@@ -30,8 +30,7 @@ from sglr_dataplane.fleet.rates import UNLIMITED, Meter, Rates
 from sglr_dataplane.fleet.retry import Retries
 from sglr_dataplane.fleet.stream import Stream
 from sglr_dataplane.fleet.tracing import carrying, fields_of
-from sglr_dataplane.metrics import Stages
-from sglr_dataplane.tallies import Spread
+from sglr_dataplane.metrics import RouterMetrics
 from sglr_proto.backend import RateScope
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.tracing import Tracer
     from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.job import Job
+    from sglr_dataplane.metrics import Stages
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +66,11 @@ class Attempts(msgspec.Struct, eq=False):
     ends_at: float
     """When its time is over."""
     retries: Retries
-    tried: set[str] = msgspec.field(default_factory=set[str])
+    tried: set[str]
     patience: float | None = None
     """Until when it waits for workers that are full; None when it had not to."""
     verdict_by: float | None = None
     """Until when it waits for a worker that was not judged yet; None when it had not to."""
-
-
-def _unobserved(_backend_key: str) -> Stages:
-    """Return where times go that nobody reads."""
-    return Stages(*(Spread(0.0, ()) for _ in range(4)))
 
 
 class Dispatcher:
@@ -87,7 +82,7 @@ class Dispatcher:
         *,
         on_outcome: OnOutcome | None = None,
         meter: Meter | None = None,
-        stages: Callable[[str], Stages] = _unobserved,
+        stages: Callable[[str], Stages] | None = None,
         tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
@@ -99,7 +94,7 @@ class Dispatcher:
             on_outcome: Told the worker and the outcome of every attempt, once.
             meter: Counts what callers use; None: one of its own.
             stages: What observes how long a backend's jobs are in its queue and at its workers,
-                whether or not they come further.
+                whether or not they come further; None: nobody does.
             tracer: Makes a span of each attempt; None: nobody does.
             clock: Seconds that only go up; the one the prober reads.
             chance: A number in ``[0, 1)``, for the jitter of waits.
@@ -108,7 +103,7 @@ class Dispatcher:
         self._on_outcome: OnOutcome = on_outcome or _unheard
         self._meter = meter or Meter(clock)
         self._tracer = tracer
-        self._stages = stages
+        self._stages = stages or RouterMetrics().stages
         self._clock = clock
         self._chance = chance
 
@@ -179,6 +174,7 @@ class Dispatcher:
             owners,
             now + pool.settings.deadlines.total,
             Retries(pool.budget, pool.settings.retry.attempts),
+            set(),
         )
 
     def _used(

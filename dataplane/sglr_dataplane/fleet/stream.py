@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Self
 from sglr_dataplane.engine.lean_stream import LeanStream
 from sglr_dataplane.engine.openai_stream import RelayStream
 from sglr_dataplane.errors import (
-    DeadlineExceededError,
     RouterError,
     TruncatedStreamError,
-    WorkerLostError,
 )
 from sglr_dataplane.fleet.breaker import Outcome
+from sglr_dataplane.fleet.waits import Wait, over
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -82,26 +81,26 @@ class Stream:
             RouterError: It did not come, or the worker was declared down before it did; another
                 worker may be tried.
         """
-        ends_at = asyncio.get_running_loop().time() + self._ends_at - self._clock()
-        limit = asyncio.Timeout(ends_at)
-        waits = self.lease.worker.waits
-        waits.add(limit)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # who awaits is one
+        ends_at = task.get_loop().time() + self._ends_at - self._clock()
+        wait, waits = Wait(task, ends_at), self.lease.worker.waits
+        why: RouterError | None = None
+        waits.enter(wait)
         try:
-            async with limit:
+            try:
                 self._first = await anext(self._chunks)
+            finally:
+                why = waits.leave(wait)
         except StopAsyncIteration:
             raise await self._given_up(_nothing_came()) from None
-        except TimeoutError as cause:
-            # A worker that is declared down ends the wait before its time.
-            is_over = limit.when() == ends_at
-            raise await self._given_up(_over() if is_over else _down()) from cause
         except RouterError as failure:
             raise await self._given_up(failure) from failure.__cause__
-        except BaseException:
-            await self.aclose()
-            raise
-        finally:
-            waits.discard(limit)
+        except BaseException as cause:
+            if why is None or not isinstance(cause, asyncio.CancelledError):
+                await self.aclose()
+                raise
+            raise await self._given_up(why) from cause
         self.lease.answered()
         return self
 
@@ -158,7 +157,7 @@ class Stream:
         if self.lease.outcome is not None:
             raise StopAsyncIteration
         if self._clock() >= self._ends_at:
-            raise _over()
+            raise over()
         return anext(self._chunks)
 
     async def _given_up(self, failure: RouterError) -> RouterError:
@@ -209,7 +208,7 @@ class Batches:
         """
         stream = self._stream
         if self._clock() >= self._ends_at:
-            raise stream.failed(_over())
+            raise stream.failed(over())
         run, chunks = self._chunks.pull()
         if run is not None:
             stream.completion[0] = run.usage.completion_tokens
@@ -254,12 +253,3 @@ class Batches:
 
 def _nothing_came() -> TruncatedStreamError:
     return TruncatedStreamError("The worker ended the stream before it sent anything.")
-
-
-def _down() -> WorkerLostError:
-    # Lost, not unreachable: the job may be what froze the worker.
-    return WorkerLostError("The worker went silent before it sent anything.")
-
-
-def _over() -> DeadlineExceededError:
-    return DeadlineExceededError("The request was not complete within the time it is given.")

@@ -11,10 +11,10 @@ import msgspec
 from sglr_dataplane.errors import UnknownModelError
 from sglr_dataplane.fleet.breaker import Breaker
 from sglr_dataplane.fleet.shares import share
+from sglr_dataplane.fleet.waits import Waits
 from sglr_proto.snapshot import EndpointState
 
 if TYPE_CHECKING:
-    from asyncio import Timeout
     from collections.abc import Callable
 
     from sglr_dataplane.engine import Engine, EngineFacts
@@ -134,7 +134,7 @@ class Worker:
         """Called when it becomes ready, or is found not to be: somebody may be waiting for that."""
         self.wake: Callable[[], None] = _nobody
         """Called when the one who tends this worker should look at it at once."""
-        self.waits: set[Timeout] = set()
+        self.waits = Waits()
         """Those of the jobs that wait here for a first chunk: over at once when it is down."""
         self.on_facts: Callable[[], object] = _nobody
         """Called when it says something else of itself than before."""
@@ -321,9 +321,7 @@ class Worker:
         self.problem = problem
         if self.state is WorkerState.READY:
             self.state = WorkerState.UNHEALTHY
-            for wait in self.waits:
-                if not wait.expired():
-                    wait.reschedule(0.0)
+            self.waits.end()
 
     def refused(self, problem: str) -> None:
         """Give it no jobs, not even as the last resort: it says itself that they are not for it."""
