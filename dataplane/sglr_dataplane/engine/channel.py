@@ -167,7 +167,7 @@ class Channel:
         elif call.size > self._options.largest_message:
             details = f"CLIENT: Sent message larger than max ({call.size})"
             _end(call, CallError(RESOURCE_EXHAUSTED, details, sent=False))
-        elif self._waiting or not self._begin(call):
+        elif self._waiting or not any(map(call.begin, self._links)):
             self._waiting.append(call)
             self._serve()
 
@@ -196,7 +196,7 @@ class Channel:
             if self._waiting[0].is_over:
                 self._waiting.popleft()
                 continue
-            if not self._begin(self._waiting[0]):
+            if not any(map(self._waiting[0].begin, self._links)):
                 break
             self._waiting.popleft()
         if not self._waiting or self._connecting is not None:
@@ -208,10 +208,6 @@ class Channel:
             self._connecting = loop.create_task(self._connect())
         elif not self._links:
             self._refuse(self._take_waiting(), _UNREACHABLE)
-
-    def _begin(self, call: Call) -> bool:
-        """Begin *call* on the first connection that takes it now; return whether one does."""
-        return any(map(call.begin, self._links))
 
     async def _connect(self) -> None:
         """Add a connection, or fail the waiting calls when there is none at all."""

@@ -54,8 +54,9 @@ class LeanStream(WaitingStream):
         self._answers = Answers(job)
         self._choice = self._answers.only
         self._reader = ChunkReader(job.id)
-        self._runs = RunReader(self._reader)
-        self._unread = b""
+        self._runs: RunReader | None = None
+        """Reads runs, once there are some."""
+        self._unread: bytes = b""
         """Messages behind the first one or a run, with their prefixes: they may be a run."""
         self._call: Call | None = None
         self._on_news: Callable[[], None] | None = None
@@ -111,7 +112,7 @@ class LeanStream(WaitingStream):
         call, choice = self._call, self._choice
         if call is None or choice is None or self.is_over or self._unread or self._chunks:
             return
-        if lane.lay(self._runs, choice.received, self._loop.time() + seconds):
+        if lane.lay(self._run_reader(), choice.received, self._loop.time() + seconds):
             lane.heard_at = self._waits_since
             self._lane = lane
             call.lay(lane.take)
@@ -148,13 +149,14 @@ class LeanStream(WaitingStream):
         data = call.take_bytes()
         if self._unread:
             data = self._unread + data
-        found = self._runs.read(data, choice.received)
-        if found is None:
+        runs = self._run_reader() if data.startswith(self._reader.lead, PREFIX) else None
+        found = None if runs is None else runs.read(data, choice.received)
+        if runs is None or found is None:
             self._unread = data
             return None, self.drain()
         run, size = found
         if size < len(data):  # a run ends where its counter grows wider
-            more = self._runs.read(data[size:], choice.received + len(run.token_ids))
+            more = runs.read(data[size:], choice.received + len(run.token_ids))
             if more is not None:
                 run = Run(run.token_ids + more[0].token_ids, more[0].usage)
                 size += more[1]
@@ -164,6 +166,12 @@ class LeanStream(WaitingStream):
         if self._unread or call.is_over:
             return run, self.drain()
         return run, None
+
+    def _run_reader(self) -> RunReader:
+        """Return the reader of runs; answers of one token need none."""
+        if self._runs is None:
+            self._runs = RunReader(self._reader)
+        return self._runs
 
     def drain(self) -> list[Chunk]:
         """Return the chunks that have arrived, in order, and let the worker send as many again.

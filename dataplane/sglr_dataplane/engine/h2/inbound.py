@@ -55,6 +55,8 @@ from sglr_dataplane.engine.h2.unpack import (
 )
 
 _HTTP1 = b"HTTP/"
+_DATA = b"\0"
+"""The type of a frame that carries a body."""
 _TRIMMED = Flag.PADDED | Flag.PRIORITY
 """What makes a header block only a part of its frame's payload."""
 
@@ -78,7 +80,7 @@ class Inbound(State):
         position, size = 0, len(buffer)
         try:
             while position < size:
-                if self._block is None:
+                if self._block is None and buffer[position + 3 : position + 4] == _DATA:
                     position = self._receive_data_run(buffer, position)
                     if position == size:
                         break
