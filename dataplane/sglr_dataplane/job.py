@@ -24,7 +24,7 @@ class Constraint:
     source: str
 
 
-class Sampling(msgspec.Struct, frozen=True):
+class Sampling(msgspec.Struct, frozen=True, cache_hash=True):
     """How the next token is chosen and when to stop; every field is sent to the engine.
 
     The defaults are OpenAI's. Ranges are checked in ``prompt.sampling``: the engine checks nothing

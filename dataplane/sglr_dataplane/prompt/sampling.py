@@ -34,6 +34,8 @@ MIN_REPETITION_PENALTY = 0.01
 _GREEDY_TOP_K = 1
 _ROUNDED_TO_ZERO = 2.0**-150
 """Up to here a number is 0 on the wire, whose ``float`` has 32 bits."""
+_USUAL: Final = 256
+"""Sets of numbers that are kept complete."""
 _MODELS = 256
 """Whose defaults are kept as read."""
 
@@ -71,6 +73,9 @@ _LIMITS: tuple[tuple[Callable[[Any, str, Any, Any], object], str, float, float],
     (number_in, "repetition_penalty", MIN_REPETITION_PENALTY, 2),
 )
 """Of the first fields, in their order."""
+_UNSET: Final = (None,) * len(_LIMITS)
+_LISTS: Final = attrgetter("stop", "stop_token_ids", "logit_bias")
+_NO_LISTS: Final = (None,) * 3
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True):
@@ -97,9 +102,10 @@ def in_range(sent: SamplingParameters, *, fewest_tokens: int = 1) -> SamplingPar
         InvalidRequestError: A value is out of range; *param* names it.
     """
     values = _VALUES(sent)
-    for value, (check, param, low, high) in zip(values, _LIMITS, strict=False):
-        if value is not None:
-            check(value, param, low, high)
+    if values[: len(_LIMITS)] != _UNSET:
+        for value, (check, param, low, high) in zip(values, _LIMITS, strict=False):
+            if value is not None:
+                check(value, param, low, high)
     if sent.max_completion_tokens is not None:
         integer_in(sent.max_completion_tokens, "max_completion_tokens", fewest_tokens, INT32_MAX)
     if sent.max_tokens is not None:
@@ -136,6 +142,17 @@ def sampling_of(
     Raises:
         InvalidRequestError: An id is none of the vocabulary; *param* names it.
     """
+    if constraint is None and _LISTS(parameters) == _NO_LISTS:
+        return _usual(parameters, vocab_size, defaults)
+    return _complete(parameters, vocab_size, defaults, constraint)
+
+
+def _complete(
+    parameters: SamplingParameters,
+    vocab_size: int,
+    defaults: SamplingDefaults,
+    constraint: Constraint | None = None,
+) -> Sampling:
     temperature, top_p, top_k, min_p, repetition_penalty = [
         default if value is None else value
         for value, default in zip(_DEFAULTED(parameters), _DEFAULTED(defaults), strict=True)
@@ -164,6 +181,8 @@ def sampling_of(
 
 
 _DEFAULTED: Final = attrgetter(*SamplingDefaults.__struct_fields__)
+_usual = lru_cache(_USUAL)(_complete)
+"""What clients of a model mostly ask for, complete: numbers only, so that it stays small."""
 
 
 @lru_cache(_MODELS)

@@ -243,3 +243,22 @@ def test_any_json_is_safe_for_the_engine_or_refused(fields: dict[str, Any]) -> N
         return
 
     assert_safe(sampling)
+
+
+def test_the_same_wish_is_made_complete_for_each_vocabulary_and_each_models_defaults() -> None:
+    """What is kept for one model is not what another one is told."""
+    wish = in_range(SamplingParameters(top_k=50, max_tokens=7))
+    warm = SamplingDefaults(temperature=0.3)
+
+    told = [
+        sampling_of(wish, vocab_size=size, defaults=defaults)
+        for _ in range(2)
+        for size, defaults in ((1000, SamplingDefaults()), (20, SamplingDefaults()), (1000, warm))
+    ]
+
+    assert told[:3] == told[3:]
+    assert [(each.top_k, each.temperature) for each in told[:3]] == [
+        (50, 1.0),
+        (20, 1.0),
+        (50, 0.3),
+    ]
