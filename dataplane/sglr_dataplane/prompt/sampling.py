@@ -115,12 +115,8 @@ def in_range(sent: SamplingParameters, *, fewest_tokens: int = 1) -> SamplingPar
         integer_in(sent.min_tokens, "min_tokens", 0, INT32_MAX if most is None else most)
     if sent.n is not None:
         integer_in(sent.n, "n", 1, MAX_N)
-    if sent.stop is not None:
-        _check_stops(sent.stop)
-    if sent.stop_token_ids is not None:
-        _stop_ids(sent.stop_token_ids, INT32_MAX)
-    if sent.logit_bias is not None:
-        _biases(sent.logit_bias, INT32_MAX)
+    if _LISTS(sent) != _NO_LISTS:
+        _check_lists(sent)
     return SamplingParameters(*values)
 
 
@@ -231,6 +227,15 @@ def _max_new_tokens(parameters: SamplingParameters) -> int | None:
     if parameters.max_completion_tokens is not None:
         return parameters.max_completion_tokens
     return parameters.max_tokens
+
+
+def _check_lists(sent: SamplingParameters) -> None:
+    if sent.stop is not None:
+        _check_stops(sent.stop)
+    if sent.stop_token_ids is not None:
+        _stop_ids(sent.stop_token_ids, INT32_MAX)
+    if sent.logit_bias is not None:
+        _biases(sent.logit_bias, INT32_MAX)
 
 
 def _check_stops(sent: str | list[str]) -> None:
