@@ -216,7 +216,8 @@ class Answer:
     @property
     def usages(self) -> list[Usage]:
         """By choice, what it has cost so far."""
-        return [choice.usage for choice in self._choices]
+        only = self.only
+        return [choice.usage for choice in self._choices] if only is None else [only.usage]
 
     def read(self, chunks: Sequence[Chunk]) -> list[News]:
         """Return what *chunks* tell, behind what nobody has asked for yet."""
@@ -225,18 +226,14 @@ class Answer:
             told += self.told
             self.told.clear()
         for chunk in chunks:
-            told += self._read(chunk)
+            choice = self._choices[chunk.index]
+            if choice.finished:
+                continue
+            told += choice.read(chunk)
+            if choice.finished:
+                self._open -= 1
+                self.finished = not self._open
         return told
-
-    def _read(self, chunk: Chunk) -> list[News]:
-        choice = self._choices[chunk.index]
-        if choice.finished:
-            return []
-        news = choice.read(chunk)
-        if choice.finished:
-            self._open -= 1
-            self.finished = not self._open
-        return news
 
     def __aiter__(self) -> Self:
         return self
@@ -249,7 +246,7 @@ class Answer:
             StopAsyncIteration: Every choice has finished.
         """
         while not self.told and self._open:
-            self.told += self._read(await anext(self._chunks))
+            self.told += self.read((await anext(self._chunks),))
         if self.told:
             return self.told.popleft()
         raise StopAsyncIteration

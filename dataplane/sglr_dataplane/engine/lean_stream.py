@@ -197,7 +197,7 @@ class LeanStream(WaitingStream):
 
     def _read(self, call: Call, messages: list[bytes], chunks: list[Chunk]) -> list[Chunk]:
         """Return *chunks* and what *messages* say, and be over if nothing can follow them."""
-        answers = self._answers
+        answers, read = self._answers, self._reader.read
         if messages:
             self._has_answered = True
             self._waits_since = self._loop.time()
@@ -206,7 +206,8 @@ class LeanStream(WaitingStream):
                 if answers.finished:
                     logger.warning("worker spoke after its last finish")
                     break
-                chunk = self._meaning(message)
+                plain = read(message)
+                chunk = self._meaning(message) if plain is None else answers.chunk(*plain)
                 if chunk is not None:
                     chunks.append(chunk)
         except RouterError as failure:
@@ -219,14 +220,11 @@ class LeanStream(WaitingStream):
         return chunks
 
     def _meaning(self, message: bytes) -> Chunk | None:
-        """Return what *message* adds to the answer; None when it adds nothing.
+        """Return what *message*, no plain chunk, adds to the answer; None when it adds nothing.
 
         Raises:
             RouterError: It is no valid answer.
         """
-        plain = self._reader.read(message)
-        if plain is not None:
-            return self._answers.chunk(*plain)
         end = None if self._job.logprobs is not None else self._reader.read_end(message)
         if end is None:
             return take(self._answers, _parse(message))

@@ -126,7 +126,10 @@ class Call:
         stream, link = self._stream, self._link
         payloads = [before] if before else []
         if stream is not None and link is not None and stream.payloads and self._error is None:
-            payloads += link.take_payloads(stream)
+            payloads += stream.payloads
+            stream.payloads.clear()
+            if stream.room <= link.low:
+                link.refill(stream)
         if not payloads:
             return payloads
         messages = self._splitter.split(payloads)
@@ -144,8 +147,11 @@ class Call:
             return b""
         if not stream.payloads or self._splitter.rest:
             return b""
-        payloads = link.take_payloads(stream)
-        return payloads[0] if len(payloads) == 1 else b"".join(payloads)
+        data = b"".join(stream.payloads)
+        stream.payloads.clear()
+        if stream.room <= link.low:
+            link.refill(stream)
+        return data
 
     def lay(self, lane: Lane | None) -> None:
         """Ask *lane* before the listener; None: no more. While bytes wait to be read none is laid."""

@@ -52,7 +52,7 @@ class Link(asyncio.Protocol):
         """
         self._loop = asyncio.get_running_loop()
         self._machine = Machine(limits)
-        self._low = limits.stream_window // 2
+        self.low = limits.stream_window // 2
         """Bytes of room at which a stream's window is filled again."""
         self._keepalive = keepalive
         self._on_change = on_change
@@ -106,13 +106,10 @@ class Link(asyncio.Protocol):
             self._watch()
         return stream
 
-    def take_payloads(self, stream: Stream) -> list[bytes]:
-        """Return what arrived on *stream*, and let the peer send as much again."""
-        payloads, stream.payloads = stream.payloads, []
-        if stream.room <= self._low:
-            self._machine.refill(stream)
-            self._flush()
-        return payloads
+    def refill(self, stream: Stream) -> None:
+        """Let the peer fill the window of *stream* again, all of which was taken."""
+        self._machine.refill(stream)
+        self._flush()
 
     def cancel(self, stream: Stream) -> None:
         """End *stream*: RST_STREAM is written before this returns."""
@@ -216,7 +213,7 @@ class Link(asyncio.Protocol):
             _call(stream)
             return
         stream.payloads.clear()
-        if stream.room <= self._low:
+        if stream.room <= self.low:
             self._machine.refill(stream)
 
     def _flush(self) -> None:
