@@ -234,8 +234,8 @@ class Walk:
     async def _tell_events(
         self, exchange: Exchange, reply: Reply, answer: Answer, sent: Sent
     ) -> None:
-        batches, outlet = sent.chunks.batches, exchange.outlet
         first = await anext(answer)
+        batches, outlet = sent.chunks.batches, exchange.outlet
         frames = reply.begin(sent.prompts, first.usage) + reply.news(first)
         if batches is None or outlet is None:
             await self._begun(exchange, frames)
@@ -250,7 +250,7 @@ class Walk:
                 await self._begun(exchange, frames)
                 await relay.run()
                 frames = relay.held()
-        await exchange.end_events(frames + reply.end(answer.usages))
+        await exchange.send_events(frames + reply.end(answer.usages), is_last=True)
         if exchange.content_sent_at is None:
             exchange.content_sent_at = self._clock()
 

@@ -125,7 +125,7 @@ async def say_last_words(exchange: Exchange) -> None:
             if not exchange.status:
                 await exchange.answer_with(fault_reply(_draining(), exchange.path))
             elif exchange.streams and not exchange.is_over:
-                await exchange.end_events(last_frames(_draining(), exchange.path))
+                await exchange.send_events(last_frames(_draining(), exchange.path), is_last=True)
     except TimeoutError:
         logger.info("a client did not read its last frame")
 

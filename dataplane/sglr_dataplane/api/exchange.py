@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from os import urandom
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import orjson
 
 from sglr_dataplane.api.faults import ClientGoneError
-from sglr_dataplane.api.outlet import outlet_of
+from sglr_dataplane.api.outlet import EXTENSION
 from sglr_dataplane.errors import (
     BodyTimeoutError,
     InvalidRequestError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from sglr_dataplane.api.outlet import Outlet
+    from sglr_dataplane.api.outlet import Outlet, Standing
     from sglr_dataplane.errors import RouterError
     from sglr_dataplane.fleet.keys import Key
 
@@ -37,6 +37,7 @@ _VISIBLE_ASCII: Final = re.compile(rb"[!-~]{1,128}")
 _JSON: Final = b"application/json"
 _UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii"})
 """Names of it and of its part; RFC 8259 knows no other, but clients and proxies declare them."""
+_NONE: Final[dict[str, Any]] = {}
 _SSE: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     # Proxies that buffer or compress would hold tokens back.
@@ -49,6 +50,7 @@ class Exchange:
     """One HTTP request and the answer to it, from the front door to the log line."""
 
     __slots__ = (
+        "_direct",
         "_receive",
         "_scope",
         "_send",
@@ -63,7 +65,6 @@ class Exchange:
         "key",
         "method",
         "must_close",
-        "now",
         "opens",
         "outlet",
         "path",
@@ -125,10 +126,11 @@ class Exchange:
         without a stream."""
         self.spoke_at = 0.0
         """The reading of the loop's clock when events were last sent."""
-        self.now = asyncio.get_running_loop().time
-        """The loop's clock."""
-        self.outlet: Outlet | None = outlet_of(scope)
+        outlet = scope.get("extensions", _NONE).get(EXTENSION)
+        self.outlet: Outlet | None = outlet
         """The way past ASGI for events after the first; None where there is none."""
+        # Whoever has wrapped what sends has something to say in heads.
+        self._direct = outlet if outlet is not None and outlet.send == send else None
 
     def note(self, **facts: object) -> None:
         """Add *facts* to the request's log line; never content."""
@@ -152,9 +154,16 @@ class Exchange:
             BodyTimeoutError: The client stopped sending before it was complete.
             ClientGoneError: The client left before it was complete.
         """
-        if self.text is None:
-            declared = _declared_length(self.fields)
-            self.text = await self._gathered(declared, limit, seconds)
+        if self.text is not None:
+            return self.text
+        declared = _declared_length(self.fields)
+        if self.outlet is not None and declared <= limit:
+            self.text = self.outlet.take_body()
+            if self.text is not None:
+                if len(self.text) > limit:
+                    raise _too_large(limit)
+                return self.text
+        self.text = await self._gathered(declared, limit, seconds)
         return self.text
 
     async def _gathered(self, declared: int, limit: int, seconds: float) -> bytes:
@@ -170,28 +179,20 @@ class Exchange:
             return b"".join(pieces)
         if more:
             await self._discard(seconds)
-        raise RequestTooLargeError(
-            f"The request body is larger than the {limit} bytes this router accepts."
-        )
+        raise _too_large(limit)
 
     async def _piece(self, seconds: float) -> tuple[bytes, bool]:
         """Return the next piece of the body and whether there are more."""
-        if self.outlet is not None and self.outlet.has_body:
-            message = await self._receive()  # it is there
-        else:
-            message = await self._awaited(seconds)
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
-        return message.get("body", b""), message.get("more_body", False)
-
-    async def _awaited(self, seconds: float) -> Message:
         try:
             async with asyncio.timeout(seconds):
-                return await self._receive()
+                message = await self._receive()
         except TimeoutError:
             raise BodyTimeoutError(
                 f"The request's body stopped: nothing came for {seconds:g} seconds."
             ) from None
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        return message.get("body", b""), message.get("more_body", False)
 
     async def _discard(self, seconds: float) -> None:
         """Read what is left of the body and drop it, for a while.
@@ -217,7 +218,7 @@ class Exchange:
             raise failure
         # The status is sent: the failure travels in the stream, and there is no retry.
         self.failure = failure.code
-        await self.end_events(frames(failure))
+        await self.send_events(frames(failure), is_last=True)
 
     async def answer(self, content: object) -> None:
         """Answer 200 with *content* as JSON."""
@@ -225,13 +226,9 @@ class Exchange:
 
     async def answer_as_it_is(self, body: bytes, media_type: str = "application/json") -> None:
         """Answer 200 with *body*, whatever is in it."""
-        headers = [
-            (b"content-type", media_type.encode("latin-1")),
-            (b"content-length", b"%d" % len(body)),
-            *self._warned(),
-        ]
-        await self.send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        standing = ((b"content-type", media_type.encode("latin-1")),)
+        length = (b"content-length", b"%d" % len(body))
+        await self._begin(standing, [length], body, is_last=True)
 
     async def answer_with(self, app: ASGIApp) -> None:
         """Answer with what *app* makes of the request; it finds this exchange in the scope's state."""
@@ -242,29 +239,38 @@ class Exchange:
         finally:
             del state["exchange"]  # each holds the other, and would stay till a collection
 
-    async def send_events(self, frames: bytes) -> None:
+    async def send_events(self, frames: bytes, *, is_last: bool = False) -> None:
         """Send *frames* at once, after the headers of a stream; waits while nobody reads."""
-        self.spoke_at = self.now()
+        self.spoke_at = self.task.get_loop().time()
         if not self.streams:
-            await self._begin_events()
-        await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+            self.streams = True
+            await self._begin(_SSE, [], frames, is_last=is_last)
+            return
+        self.is_over = is_last
+        direct = self._direct
+        if direct is None or direct.is_full:
+            message = {"type": "http.response.body", "body": frames, "more_body": not is_last}
+            await self._send(message)
+        elif is_last:
+            direct.end(frames)
+        elif frames:
+            direct.write(frames)
 
-    async def end_events(self, frames: bytes) -> None:
-        """Send the last *frames* and end the answer."""
-        if not self.streams:
-            await self._begin_events()
-        await self.send({"type": "http.response.body", "body": frames})
-
-    async def _begin_events(self) -> None:
-        self.streams = True
-        headers = [*_SSE, *self._warned()]
-        await self.send({"type": "http.response.start", "status": 200, "headers": headers})
-
-    def _warned(self) -> Headers:
-        return [
-            (b"x-sglr-warning", sentence.encode("ascii"))
-            for sentence in dict.fromkeys(self.warnings)
-        ]
+    async def _begin(
+        self, standing: Standing, headers: Headers, part: bytes, *, is_last: bool
+    ) -> None:
+        """Begin an answer with *standing* headers and others, and with *part* of its body."""
+        if self.warnings:
+            told = dict.fromkeys(self.warnings)
+            headers += [(b"x-sglr-warning", each.encode("ascii")) for each in told]
+        direct = self._direct
+        if direct is None or direct.is_full:
+            headers = [*standing, *headers]
+            await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self.send({"type": "http.response.body", "body": part, "more_body": not is_last})
+            return
+        self.status, self.is_over = 200, is_last
+        direct.begin(200, standing, headers + self._stamps(), part, is_last=is_last)
 
     async def send(self, message: Message) -> None:
         """Send *message*, as ASGI has it; a head with what every answer of this exchange says."""
@@ -293,6 +299,12 @@ def _identified(headers: Headers, fields: dict[bytes, bytes]) -> str:
         if _VISIBLE_ASCII.fullmatch(given):
             return given.decode()
     return "req_" + urandom(12).hex()
+
+
+def _too_large(limit: int) -> RequestTooLargeError:
+    return RequestTooLargeError(
+        f"The request body is larger than the {limit} bytes this router accepts."
+    )
 
 
 def _declared_length(fields: dict[bytes, bytes]) -> int:

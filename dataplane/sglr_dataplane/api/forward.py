@@ -174,7 +174,7 @@ class Forwarding:
             await exchange.send_events(piece.data)
             exchange.content_sent_at = self._clock()
             rest = await self._relay(exchange, stream, count)
-        await exchange.end_events(rest + (b"" if _is_named(job) else DONE))
+        await exchange.send_events(rest + (b"" if _is_named(job) else DONE), is_last=True)
 
     async def _relay(
         self, exchange: Exchange, stream: Stream, count: Callable[[Usage], None]

@@ -15,8 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from sglr_dataplane.api.cycle import Cycle
 from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.server import listen, new_server
 from sglr_dataplane.app import Router
@@ -119,7 +119,7 @@ async def test_an_answered_request_leaves_nothing_to_the_collector(router: Runni
     """Kept connections, new ones and those that a client breaks off: all is freed at once."""
 
     def left() -> int:
-        return sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects())
+        return sum(isinstance(each, Cycle) for each in gc.get_objects())
 
     reader, writer = await connected(router)
     try:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from sglr_dataplane.api.drain import Drain
-from sglr_dataplane.api.http_protocol import BoundedProtocol, ProtocolLimits
+from sglr_dataplane.api.http_protocol import BoundedProtocol
+from sglr_dataplane.api.refusals import ProtocolLimits
 from sglr_dataplane.api.server import listen, new_server
 from sglr_dataplane.config import DrainSettings
 
@@ -143,11 +143,9 @@ def refusal(answer: bytes) -> tuple[int, Any]:
     return status, error["code"]
 
 
-def test_the_internals_are_those_that_were_verified() -> None:
-    """Another minor version of uvicorn needs this file run and this line changed."""
+def test_the_server_is_the_one_that_was_verified() -> None:
+    """Another minor version of uvicorn needs this file run: it makes, counts and ends protocols."""
     assert version("uvicorn").split(".")[:2] == ["0", "54"]
-    assert vars(HttpToolsProtocol).keys() >= {"_start_asgi_task", "_unset_keepalive_if_required"}
-    assert "chunked_encoding" in RequestResponseCycle.__init__.__code__.co_names
 
 
 @pytest.mark.parametrize("upgrade", [H2C, b"Connection: upgrade\r\nUpgrade: websocket\r\n"])

@@ -14,8 +14,9 @@ from sglr_dataplane.api.auth import Guard
 from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.front_door import Endpoint, FrontDoor
-from sglr_dataplane.api.http_protocol import BoundedProtocol, ProtocolLimits
+from sglr_dataplane.api.http_protocol import BoundedProtocol
 from sglr_dataplane.api.presence import Presence
+from sglr_dataplane.api.refusals import ProtocolLimits
 from sglr_dataplane.api.server import listen, new_server
 from sglr_dataplane.api.sse import failure_frame
 from sglr_dataplane.config import DrainSettings
