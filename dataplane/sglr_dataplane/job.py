@@ -6,6 +6,9 @@ token is a msgspec struct: a frozen dataclass takes eight times as long to make.
 
 from __future__ import annotations
 
+import sys
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import urandom
 from typing import Literal
@@ -86,8 +89,9 @@ class Job(msgspec.Struct, frozen=True):
     repeated id steal the first one's stream."""
     model: str
     """The name the client asked for."""
-    input_ids: tuple[int, ...]
-    """The prompt; at least one id, each in ``range(vocab_size)``."""
+    input_ids: Sequence[int]
+    """The prompt; at least one id, each in ``range(vocab_size)``. An array, as encoders give it, where
+    nobody needs the numbers: to make them takes longer than to encode."""
     sampling: Sampling = Sampling()
     stream: bool = True
     """Whether the worker sends tokens as they come, or all at once."""
@@ -111,6 +115,15 @@ class Job(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<Job {self.id} model={self.model!r} prompt_tokens={len(self.input_ids)}>"
+
+
+def words_of(ids: Sequence[int]) -> bytes:
+    """Return *ids* as words of 32 bits, the least byte first; OverflowError when one has no room."""
+    words = ids if isinstance(ids, array) else array("I", ids)
+    if sys.byteorder == "big":
+        words = words[:]
+        words.byteswap()
+    return words.tobytes()
 
 
 def new_job_id() -> str:

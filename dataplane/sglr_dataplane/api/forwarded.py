@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ _SHOWN: Final = frozenset(
 """Headers of clients that workers get. Never a key or a cookie: those are for the router alone."""
 _UNIT: Final = 4
 """Bytes that stand for a token: English text has about as many in one."""
-_NOTHING: Final = (0,)
+_NOTHING: Final = bytes(_UNIT)
 
 _Json = msgspec.Raw
 
@@ -70,7 +71,7 @@ def read(body: bytes) -> Asked:
         raise refusals.too_deep() from error
 
 
-def stand_in(asked: Asked) -> tuple[int, ...]:
+def stand_in(asked: Asked) -> array[int]:
     """Return integers that stand for the prompt's tokens, for policies that go by the prompt.
 
     They are made of the canonical JSON of what the prompt is made of, in a template's order: they
@@ -89,8 +90,7 @@ def stand_in(asked: Asked) -> tuple[int, ...]:
         asked.documents,
     )
     whole = b"".join(_canonical(bytes(part)) for part in prompt if part)
-    units = memoryview(whole)[: len(whole) // _UNIT * _UNIT].cast("I")
-    return tuple(units) or _NOTHING
+    return array("I", whole[: len(whole) // _UNIT * _UNIT] or _NOTHING)
 
 
 def _prompts(prompt: bytes) -> int:

@@ -7,7 +7,7 @@ guessed.
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -15,7 +15,7 @@ import msgspec
 
 from sglr_dataplane.engine.fields import CONTINUES, read_fields, read_numbers
 from sglr_dataplane.engine.messages import generate_request, sampling_params
-from sglr_dataplane.job import Job, Sampling, Usage
+from sglr_dataplane.job import Job, Sampling, Usage, words_of
 
 # GenerateRequest's fields, and TokenizedInput's one, as tags: number << 3 | wire type.
 _REQUEST_ID: Final = b"\x0a"
@@ -111,7 +111,7 @@ _GOES_ON: Final = int.from_bytes(b"\x80\x80\x80\0" * _AT_ONCE, "little")
 _TOO_WIDE: Final = int.from_bytes(b"\0\0\0\xf0" * _AT_ONCE, "little")
 
 
-def pack_ids(ids: tuple[int, ...]) -> bytes:
+def pack_ids(ids: Sequence[int]) -> bytes:
     """Return *ids*, each in ``range(2**32)``, as the content of a packed field.
 
     Raises:
@@ -122,8 +122,8 @@ def pack_ids(ids: tuple[int, ...]) -> bytes:
         slices = (ids[start : start + _AT_ONCE] for start in range(0, size, _AT_ONCE))
         return b"".join(map(pack_ids, slices))
     try:
-        words = int.from_bytes(struct.pack(f"<{size}I", *ids), "little")
-    except struct.error as error:
+        words = int.from_bytes(words_of(ids), "little")
+    except OverflowError as error:
         raise ValueError("A token id is not in range(2**32).") from error
     if words & _TOO_WIDE:
         return b"".join(map(pack_varint, ids))
@@ -212,7 +212,8 @@ class ChunkReader:
             or count & BITS[counter_width] != RIGHT[counter_width]
         ):
             return self._learn(message)
-        return (number_of(word),), self.usage(number_of(count)), self.index
+        usage = Usage(self._prompt, number_of(count), self._cached, self._reasoning)
+        return (number_of(word),), usage, self.index
 
     def usage(self, completed: int) -> Usage:
         """Return the counters at *completed* tokens, the others as in the chunk learnt last."""

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import tokenizers
 
 
 class Encoder(Protocol):
-    """Cuts text into tokens. Safe to call from several threads; releases the interpreter lock."""
+    """Cuts text into tokens. Safe to call from several threads; releases the interpreter lock.
+
+    Ids come as an array of unsigned integers of 32 bits.
+    """
 
     name: str
     thread_above: int
     """Bytes from which a call may hold the event loop for too long, and so belongs in a thread."""
 
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> array[int]:
         """Return the ids of *text*, in which added tokens are recognised.
 
         With *add_special_tokens* the tokenizer's post-processor puts its BOS (and the like) around
@@ -28,7 +31,7 @@ class Encoder(Protocol):
         """
         ...
 
-    def encode_plain(self, text: str, *, at_start: bool = True) -> Sequence[int]:
+    def encode_plain(self, text: str, *, at_start: bool = True) -> array[int]:
         """Return the ids of *text*, in which no added token is recognised.
 
         Where a prompt's very beginning gets a space of its own, *text* has it only *at_start*.
@@ -87,16 +90,16 @@ class ReferenceEncoder:
         if inner is not None:
             self._inner = _unmarked(HuggingFaceTokenizer.from_str(inner.decode()))
 
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> array[int]:
         """Return the ids of *text*, in which added tokens are recognised."""
         # Unlike encode(), encode_batch_fast() releases the interpreter lock (tokenizers 0.23.3).
         batch = self._marked.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-        return batch[0].ids
+        return _packed(batch[0].ids)
 
-    def encode_plain(self, text: str, *, at_start: bool = True) -> list[int]:
+    def encode_plain(self, text: str, *, at_start: bool = True) -> array[int]:
         """Return the ids of *text*, in which no added token is recognised."""
         plain = self._plain if at_start else self._inner
-        return plain.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return _packed(plain.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
 
 def _unmarked(marked: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -109,9 +112,15 @@ def _unmarked(marked: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return plain
 
 
-_LONG: Final = 200_000
-"""Characters above which ids stay packed: to make a million numbers keeps the interpreter lock for
-tens of milliseconds, and whoever asked may only want to know how many there are."""
+_SLICE: Final = 65_536
+"""Ids packed in one go: below a millisecond, after which other threads have their turn."""
+
+
+def _packed(ids: list[int]) -> array[int]:
+    packed = array("I")
+    for start in range(0, len(ids), _SLICE):
+        packed.extend(ids[start : start + _SLICE])
+    return packed
 
 
 class FastEncoder:
@@ -137,17 +146,13 @@ class FastEncoder:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> Sequence[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> array[int]:
         """Return the ids of *text*, in which added tokens are recognised."""
-        if len(text) > _LONG:
-            packed, _ = self._tokenizer.encode_batch_flat([text], add_special_tokens)
-            return array("I", packed)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-        return ids
+        packed, _ = self._tokenizer.encode_batch_flat([text], add_special_tokens)
+        return array("I", packed)
 
-    def encode_plain(self, text: str, *, at_start: bool = True) -> list[int]:
+    def encode_plain(self, text: str, *, at_start: bool = True) -> array[int]:
         """Return the ids of *text*, in which no added token is recognised."""
         del at_start  # the library refuses the tokenizers in which that makes a difference
         # Not encode_segments(), which keeps the interpreter lock (fastokens 0.3.5).
-        ids: list[int] = self._tokenizer.encode_ordinary(text).ids
-        return ids
+        return _packed(self._tokenizer.encode_ordinary(text).ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,9 +32,6 @@ Segment = tuple[str, bool]
 
 Fits = Callable[[int], None]
 """Raises where so many tokens are too many; asked before their ids are made."""
-
-_SLICE = 65_536
-"""Ids made in one go: below a millisecond, after which other threads have their turn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +128,7 @@ class Tokenizer:
         """Text of the padding token; None when the files name none."""
         return self.special_tokens.get("pad_token")
 
-    def encode(self, text: str, fits: Fits | None = None) -> tuple[int, ...]:
+    def encode(self, text: str, fits: Fits | None = None) -> array[int]:
         """Return the token ids of *text*, without special tokens around it.
 
         Args:
@@ -138,7 +136,7 @@ class Tokenizer:
             fits: Asked whether so many ids are wanted; what it raises is raised.
 
         Returns:
-            One id per token, each in ``range(vocabulary.size)``; ``()`` for ``""``.
+            One id per token, each in ``range(vocabulary.size)``; empty for ``""``.
 
         Raises:
             ContextLengthExceededError: It has more than ``max_characters`` characters.
@@ -147,7 +145,7 @@ class Tokenizer:
         self._check_length(text)
         return _made([self._guarded(self._encoder.encode, text)], fits)
 
-    def encode_completion(self, text: str, fits: Fits | None = None) -> tuple[int, ...]:
+    def encode_completion(self, text: str, fits: Fits | None = None) -> array[int]:
         """Return the token ids of *text* as a prompt of its own: with one BOS if the model has one.
 
         Raises:
@@ -157,13 +155,11 @@ class Tokenizer:
         ids = self._guarded(lambda text: self._encoder.encode(text, add_special_tokens=True), text)
         bos = self.vocabulary.id_of(self.bos) if self.bos is not None else None
         # A prompt that writes its BOS itself would get a second one.
-        if bos is not None and tuple(ids[:2]) == (bos, bos):
+        if bos is not None and ids[:2] == array("I", (bos, bos)):
             ids = ids[1:]
         return _made([ids], fits)
 
-    def encode_segments(
-        self, segments: Sequence[Segment], fits: Fits | None = None
-    ) -> tuple[int, ...]:
+    def encode_segments(self, segments: Sequence[Segment], fits: Fits | None = None) -> array[int]:
         """Return the token ids of the joined *segments*; control tokens count only where allowed.
 
         Without a control token in a segment that does not allow them, this is
@@ -183,11 +179,11 @@ class Tokenizer:
 
     def _apart(
         self, text: str, allowed: Sequence[tuple[int, int]], fits: Fits | None
-    ) -> tuple[int, ...]:
+    ) -> array[int]:
         """Return the ids of *text*, in which the *allowed* control tokens count and no others."""
         if allowed == list(self.controls.spans(text)):
             return _made([self._guarded(self._encoder.encode, text)], fits)
-        ids: list[Sequence[int]] = []
+        ids: list[array[int]] = []
         marked_from = section_from = 0
         for start, end in (*allowed, (len(text), len(text))):
             section = text[section_from:start]
@@ -200,9 +196,7 @@ class Tokenizer:
         ids.append(self._guarded(self._encoder.encode, text[marked_from:]))
         return _made(ids, fits)
 
-    def encode_typed(
-        self, text: str, typed: Sequence[int], fits: Fits | None = None
-    ) -> tuple[int, ...]:
+    def encode_typed(self, text: str, typed: Sequence[int], fits: Fits | None = None) -> array[int]:
         """Return the token ids of *text*; control tokens that begin where somebody typed are text.
 
         Args:
@@ -247,9 +241,9 @@ class Tokenizer:
                 f"The prompt has {len(text)} characters; at most {self.max_characters} are read."
             )
 
-    def _guarded(self, encode: Callable[[str], Sequence[int]], text: str) -> Sequence[int]:
+    def _guarded(self, encode: Callable[[str], array[int]], text: str) -> array[int]:
         if not text:
-            return ()
+            return array("I")
         try:
             return encode(text)
         except (TypeError, UnicodeEncodeError):
@@ -258,17 +252,14 @@ class Tokenizer:
             raise
 
 
-def _made(parts: Sequence[Sequence[int]], fits: Fits | None) -> tuple[int, ...]:
+def _made(parts: Sequence[array[int]], fits: Fits | None) -> array[int]:
     """Return the ids of *parts* one after the other, if *fits* has nothing against their number."""
     if fits is not None:
         fits(sum(map(len, parts)))
-    if len(parts) == 1 and len(parts[0]) <= _SLICE:
-        return tuple(parts[0])
-    ids: list[int] = []
-    for part in parts:
-        for start in range(0, len(part), _SLICE):
-            ids += part[start : start + _SLICE]
-    return tuple(ids)
+    ids = parts[0]
+    for part in parts[1:]:
+        ids += part
+    return ids
 
 
 def _refuse_lone_surrogates(text: str) -> None:

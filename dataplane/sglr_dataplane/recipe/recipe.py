@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -32,7 +32,7 @@ class PromptIds(msgspec.Struct, frozen=True):
     """A rendered prompt, as text and as the ids that the worker gets."""
 
     text: str
-    ids: tuple[int, ...]
+    ids: Sequence[int]
     continuation: str = ""
     """The end of *text* that the assistant is to go on from."""
     packed: bytes = b""

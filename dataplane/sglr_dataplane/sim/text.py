@@ -79,7 +79,7 @@ class DirectoryText:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of *text*, control tokens recognised, none added."""
-        return self._tokenizer.encode(text)
+        return tuple(self._tokenizer.encode(text))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of *ids*, control tokens included."""

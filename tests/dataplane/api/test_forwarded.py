@@ -15,7 +15,7 @@ from sglr_dataplane.errors import InvalidRequestError
 
 def ids(**fields: Any) -> tuple[int, ...]:
     """Return what stands for the prompt of a body with *fields*."""
-    return stand_in(read(json.dumps(fields).encode()))
+    return tuple(stand_in(read(json.dumps(fields).encode())))
 
 
 def a_turn(role: str, text: str) -> dict[str, str]:

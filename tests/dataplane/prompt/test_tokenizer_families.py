@@ -64,8 +64,8 @@ def test_any_text_is_encoded_as_the_tokenizer_encodes_it(
     added = sorted(chosen.vocabulary.added.values())
 
     for text in fuzzed_texts(directory.name, added, 2_000):
-        expected = tuple(tokenizer.encode(text, add_special_tokens=False).ids)
-        assert chosen.encode(text) == expected, text
+        expected = tokenizer.encode(text, add_special_tokens=False).ids
+        assert list(chosen.encode(text)) == expected, text
     assert chosen.encoder_name == "fastokens", chosen.encoder_reason
 
 
@@ -98,7 +98,7 @@ def test_llama_cpps_test_vectors_hold(name: str) -> None:
 
     assert len(texts) == len(expected) == 47
     for text, ids in zip(texts, expected, strict=True):
-        assert tokenizer.encode(text) == ids, text
+        assert list(tokenizer.encode(text)) == list(ids), text
 
 
 @pytest.mark.timeout(120)
@@ -106,7 +106,7 @@ def test_qwen3_ids_are_the_published_ones() -> None:
     """Worked out by hand from the vocabulary file: one id a word, 151644 and on for ChatML."""
     tokenizer = Tokenizer.from_dir(real_tokenizer("qwen3"))
 
-    assert tokenizer.encode("<|im_start|>user\nHello world<|im_end|>") == (
+    assert tuple(tokenizer.encode("<|im_start|>user\nHello world<|im_end|>")) == (
         *(151644, 872, 198, 9707, 1879, 151645),
     )
 

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from sglr_dataplane.fleet.policies.hashing import best_with_room, key_of
-from sglr_dataplane.fleet.policies.prefix_index import seed_of
+from sglr_dataplane.fleet.policies.prefix_index import block_hash, seed_of
+from sglr_dataplane.job import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,8 +30,8 @@ class PrefixHash:
 
     def choose(self, job: Job, candidates: Sequence[C], key: str = "") -> C:  # noqa: ARG002  # the prompt is the key
         """Return the prompt's worker."""
-        # A tuple of integers has the same hash in every process.
-        prefix = hash(job.input_ids[: self._prefix_tokens]) ^ seed_of(job.adapter)
+        words = words_of(job.input_ids[: self._prefix_tokens])
+        prefix = block_hash(seed_of(job.adapter), words)
         return best_with_room(prefix, candidates, self._factor_percent)
 
 

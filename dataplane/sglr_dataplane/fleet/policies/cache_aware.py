@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.fleet.policies.exact_index import ExactIndex
 from sglr_dataplane.fleet.policies.hashing import best, weigh_alike
-from sglr_dataplane.fleet.policies.prefix_index import PrefixIndex, block_hashes, seed_of
+from sglr_dataplane.fleet.policies.prefix_index import (
+    PrefixIndex,
+    block_hash,
+    block_hashes,
+    seed_of,
+)
+from sglr_dataplane.job import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,7 +83,8 @@ class CacheAware:
         if len(candidates) > 1:
             depths = self._depths(hashes, [candidate.id for candidate in candidates])
             longest = max(depths.values())
-            unseen = hashes[longest] if longest < len(hashes) else hash(job.input_ids) ^ seed
+            is_seen = longest == len(hashes)
+            unseen = block_hash(seed, words_of(job.input_ids)) if is_seen else hashes[longest]
             chosen = self._cheapest(candidates, depths, unseen)
         index = self._under_way if self.told.knows(chosen.id) else self._sent
         index.add(hashes, chosen.id, self._clock())

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain
 from typing import Final, NamedTuple
 
 from sglr_dataplane.engine.telling import CacheBatch, Cleared, Removed, Stored
-from sglr_dataplane.fleet.policies.prefix_index import seed_of
+from sglr_dataplane.fleet.policies.prefix_index import WORD, block_hash, seed_of
+from sglr_dataplane.job import words_of
 
 _EVERY_TIER: Final = -1
 
@@ -23,8 +23,8 @@ class _Place(NamedTuple):
 
     so_far: int
     """The hash up to the last of our blocks that is whole."""
-    run: tuple[int, ...]
-    """The tokens that the block came with: one value for all blocks of the run."""
+    run: bytes
+    """The words of the tokens that the block came with: one value for all blocks of the run."""
     begin: int
     """Where in *run* the tokens after that begin, less than a block of ours."""
     end: int
@@ -117,7 +117,7 @@ class ExactIndex:
         return worker in self._overflowed
 
     def _store(self, cache: _Cache, rank: int, stored: Stored) -> None:
-        so_far, run = seed_of(stored.adapter), tuple[int, ...]()
+        so_far, run = seed_of(stored.adapter), b""
         if stored.parent is not None:
             parent = cache.places.get((rank, stored.parent))
             if parent is None:
@@ -125,14 +125,14 @@ class ExactIndex:
             so_far, run = parent.so_far, parent.run[parent.begin : parent.end]
         if not stored.is_plain:
             return
-        size, tier = self._size, 1 << stored.tier
+        size, tier = self._size * WORD, 1 << stored.tier
         begin, end = 0, len(run)
-        run = (*run, *chain.from_iterable(ids for _, ids in stored.blocks))
+        run = b"".join((run, *(words_of(ids) for _, ids in stored.blocks)))
         for block, ids in stored.blocks:
-            end += len(ids)
+            end += len(ids) * WORD
             whole = tuple[int, ...]()
             while end - begin >= size:
-                so_far = hash((so_far, run[begin : begin + size]))
+                so_far = block_hash(so_far, run[begin : begin + size])
                 begin += size
                 whole += (so_far,)
             self._put(cache, (rank, block), _Place(so_far, run, begin, end, whole, tier))

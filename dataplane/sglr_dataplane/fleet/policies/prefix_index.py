@@ -8,11 +8,14 @@ since is gone. So memory is bounded, and nothing has to be swept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sglr_dataplane.fleet.policies.hashing import key_of
+from sglr_dataplane.job import words_of
 
+WORD: Final = 4
+"""Bytes of an id."""
 _MOST_WORKERS: Final = 4096
 """Workers, those that left included, before everything is forgotten: half a KiB for each block."""
 
@@ -25,14 +28,20 @@ def seed_of(adapter: str) -> int:
     return key_of(adapter) if adapter else 0
 
 
-def block_hashes(ids: tuple[int, ...], size: int, most: int, seed: int = 0) -> tuple[int, ...]:
-    """Return the hash of *ids* up to the end of each whole block, at most *most* of them.
+def block_hash(so_far: int, words: bytes) -> int:
+    """Return the hash of what has the hash *so_far*, and the ids in *words* after it.
 
     Integers hash alike in every process, and so do tuples of them.
     """
+    return hash((so_far, int.from_bytes(words, "little")))
+
+
+def block_hashes(ids: Sequence[int], size: int, most: int, seed: int = 0) -> tuple[int, ...]:
+    """Return the hash of *ids* up to the end of each whole block, at most *most* of them."""
     so_far, found = seed, list[int]()
-    for begin in range(0, min(len(ids) - size + 1, size * most), size):
-        so_far = hash((so_far, ids[begin : begin + size]))
+    words, step = words_of(ids[: size * most]), size * WORD
+    for begin in range(0, len(words) - step + 1, step):
+        so_far = block_hash(so_far, words[begin : begin + step])
         found.append(so_far)
     return tuple(found)
 
