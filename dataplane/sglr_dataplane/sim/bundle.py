@@ -42,7 +42,9 @@ def zip_directory(directory: Path) -> bytes:
     if not found:
         raise FileNotFoundError(f"No tokenizer files found in {directory}")
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    # Files of an image are often dated 1970, and a zip's first year is 1980.
+    packing = zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False)
+    with packing as archive:
         for path in found:
             archive.write(path, path.name)
     return buffer.getvalue()

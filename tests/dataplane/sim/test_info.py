@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,15 @@ def test_chunks_of_a_bundle(size: int, pieces: list[int]) -> None:
 
     assert [len(chunk.data) for chunk in chunks] == pieces
     assert [bool(chunk.sha256) for chunk in chunks] == [False] * (len(pieces) - 1) + [True]
+
+
+def test_files_dated_before_the_first_year_of_zips_are_sent(tmp_path: Path) -> None:
+    """The image dates its files 1970, and a worker in it sends its tokenizer all the same."""
+    (tmp_path / "tokenizer.json").write_text("{}")
+    os.utime(tmp_path / "tokenizer.json", (0, 0))
+
+    with zipfile.ZipFile(io.BytesIO(zip_directory(tmp_path))) as files:
+        assert files.read("tokenizer.json") == b"{}"
 
 
 def test_a_directory_without_tokenizer_files_is_no_bundle(tmp_path: Path) -> None:
