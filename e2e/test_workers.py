@@ -98,6 +98,9 @@ def test_workers_of_another_model_are_counted_as_unhealthy_and_not_used(settled:
             150, "routers call both unhealthy",
         )  # fmt: skip
 
+        condition_is(settled, "llama", "EndpointsAvailable", "False", "NoUsableEndpoints")
+        assert "serves 'demo'" in settled.namespace.condition("llama", "EndpointsAvailable")[2]
+
         refused(settled, "llama")
         assert "Hello" in ask(settled.url(), "demo", "Hello?")
 

@@ -6,7 +6,8 @@ changes only when its status does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sglr_operator.endpoints import Found
 from sglr_operator.status import (
@@ -24,7 +25,7 @@ from sglr_operator.status import (
     WorkerCounts,
     condition,
 )
-from sglr_proto.snapshot import EndpointState, Epoch
+from sglr_proto.snapshot import Endpoint, EndpointState, Epoch
 
 _NAMED = 3
 """Obstacles and routers named in one message; the rest are counted."""
@@ -49,8 +50,11 @@ class RouterView:
     """Sorted by router."""
     lagging: tuple[str, ...] = ()
     """Routers that have not answered within the grace, sorted."""
+    unprepared: tuple[str, ...] = ()
+    """What routers lack to serve the backend, such as its tokenizer; sorted, with their names."""
     healthy: int = 0
-    unhealthy: int = 0
+    unusable: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By endpoint id: why a router cannot use it; empty when it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def status_of(facts: Facts, previous: BackendStatus | None, now: str) -> Backend
             rejected=len(facts.routers.rejections),
         ),
         operator=facts.operator,
-        workers=WorkerCounts(healthy=facts.routers.healthy, unhealthy=facts.routers.unhealthy),
+        workers=WorkerCounts(healthy=facts.routers.healthy, unhealthy=len(facts.routers.unusable)),
         models=facts.models,
     )
 
@@ -137,9 +141,9 @@ def _resolved(facts: Facts) -> _Claim:
 
 def _available(facts: Facts) -> _Claim:
     found = facts.found
-    ready = found.count(EndpointState.READY)
+    ready = [each for each in found.endpoints if each.state is EndpointState.READY]
     if ready:
-        return _Claim(ENDPOINTS_AVAILABLE, "True", "EndpointsReady", f"{ready} ready.")
+        return _usable(ready, facts.routers.unusable)
     if not found.matched:
         return _Claim(ENDPOINTS_AVAILABLE, "False", "NoEndpoints", "No pod or address is matched.")
     return _Claim(
@@ -148,6 +152,21 @@ def _available(facts: Facts) -> _Claim:
         "NoReadyEndpoints",
         f"{_pods(found.matched)}, 0 ready: {_some(found.obstacles)}.",
     )
+
+
+def _usable(ready: list[Endpoint], unusable: Mapping[str, str]) -> _Claim:
+    """Return what routers say of endpoints that Kubernetes calls ready; silence is consent."""
+    bad = tuple(
+        f"{each.address}: {unusable[each.id].removesuffix('.') or 'not usable'}"
+        for each in ready
+        if each.id in unusable
+    )
+    if not bad:
+        return _Claim(ENDPOINTS_AVAILABLE, "True", "EndpointsReady", f"{len(ready)} ready.")
+    words = f"{len(ready)} ready, but routers cannot use {len(bad)}: {_some(bad)}."
+    if len(bad) < len(ready):
+        return _Claim(ENDPOINTS_AVAILABLE, "True", "EndpointsReady", words)
+    return _Claim(ENDPOINTS_AVAILABLE, "False", "NoUsableEndpoints", words)
 
 
 def _programmed(facts: Facts) -> _Claim:
@@ -181,6 +200,9 @@ def _answered(routers: RouterView) -> _Claim:
         )
     if routers.synced < routers.connected:
         return _Claim(PROGRAMMED, "Unknown", "Syncing", "Routers are applying the newest version.")
+    if routers.unprepared:
+        words = f"{_some(tuple(each.removesuffix('.') for each in routers.unprepared))}."
+        return _Claim(PROGRAMMED, "False", "RoutersNotPrepared", words)
     return _Claim(
         PROGRAMMED, "True", "AllRoutersSynced", "Every router acknowledged the newest version."
     )

@@ -60,7 +60,7 @@ class Subscription:
     rejected: dict[Key, tuple[int, Rejection]] = field(
         default_factory=dict[Key, tuple[int, Rejection]]
     )
-    health: dict[Key, dict[str, bool]] = field(default_factory=dict[Key, dict[str, bool]])
+    health: dict[Key, pb.HealthReport] = field(default_factory=dict[Key, pb.HealthReport])
     owes_complete: bool = False
     """A SyncComplete is due as soon as every backend was sent."""
     ending: str = ""
@@ -205,9 +205,7 @@ class Publisher:
                 self._hear_answer(router, nack.nonce, rejection)
             case "health":
                 key = messages.key_of(request.health.backend)
-                router.health[key] = {
-                    each.endpoint_id: each.healthy for each in request.health.workers
-                }
+                router.health[key] = request.health
                 self._answered(key)
             case _:
                 # A newer router's message: the protocol version says what must be understood.
@@ -238,14 +236,20 @@ class Publisher:
             if key in router.awaited and router.awaited[key][0] < late:
                 lagging.add(router.router)
         pods = {router.pod for router in self._routers}
-        healthy, unhealthy = self._health(key)
+        healthy, unusable = self._health(key)
+        unprepared = {
+            f"{router.router}: {router.health[key].problem}"
+            for router in self._routers
+            if key in router.health and router.health[key].problem
+        }
         return RouterView(
             connected=len(pods),
             synced=len(pods - behind),
             rejections=tuple(rejections[name] for name in sorted(rejections)),
             lagging=tuple(sorted(lagging)),
+            unprepared=tuple(sorted(unprepared)),
             healthy=healthy,
-            unhealthy=unhealthy,
+            unusable=unusable,
         )
 
     def is_awaited(self, key: Key) -> bool:
@@ -318,14 +322,19 @@ class Publisher:
         if newest and all(router.acked.get(key) == version for router in self._routers):
             self._metrics.convergence.observe(self._clock() - message.since)
 
-    def _health(self, key: Key) -> tuple[int, int]:
-        """Return how many endpoints are healthy to every router, and unhealthy to some."""
-        verdicts: dict[str, bool] = {}
+    def _health(self, key: Key) -> tuple[int, dict[str, str]]:
+        """Return how many endpoints every router can use, and why some cannot use the others."""
+        known: set[str] = set()
+        unusable: dict[str, str] = {}
         for router in self._routers:
-            for endpoint, healthy in router.health.get(key, {}).items():
-                verdicts[endpoint] = healthy and verdicts.get(endpoint, True)
-        good = sum(verdicts.values())
-        return good, len(verdicts) - good
+            report = router.health.get(key)
+            for each in report.workers if report is not None else ():
+                known.add(each.endpoint_id)
+                if not each.healthy:
+                    # The words of any router will do; those of one that says none, least.
+                    said = unusable.get(each.endpoint_id, "")
+                    unusable[each.endpoint_id] = max(said, each.problem)
+        return len(known) - len(unusable), unusable
 
     def _held(self, key: Key) -> tuple[Key, int, str]:
         message = self._messages.get(key)

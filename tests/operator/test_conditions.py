@@ -103,6 +103,27 @@ def test_k24_all_five_conditions_are_there_with_their_generation() -> None:
             "RouterRejected",
             "Rejected by r-1; r-1 says BadSpec: no.",
         ),
+        (
+            {"routers": RouterView(connected=2, synced=2, unusable={"u0:1": "It is deaf."})},
+            "EndpointsAvailable",
+            "False",
+            "NoUsableEndpoints",
+            "1 ready, but routers cannot use 1: 10.0.0.0:1: It is deaf.",
+        ),
+        (
+            {"routers": RouterView(connected=2, synced=2, unusable={"u0:1": ""})},
+            "EndpointsAvailable",
+            "False",
+            "NoUsableEndpoints",
+            "10.0.0.0:1: not usable.",
+        ),
+        (
+            {"routers": RouterView(connected=2, synced=2, unprepared=("r-1: No folder.",))},
+            "Programmed",
+            "False",
+            "RoutersNotPrepared",
+            "r-1: No folder.",
+        ),
         ({"version": 0}, "Programmed", "Unknown", "Pending", "Nothing was sent"),
         ({"oversize": "9 bytes."}, "Programmed", "False", "TooLarge", "9 bytes."),
     ],
@@ -117,6 +138,28 @@ def test_each_trouble_has_its_condition_reason_and_words(
     assert found[:2] == (status, reason)
     assert words in found[2]
     assert told(facts, "Ready")[0] == status
+
+
+def test_some_usable_workers_are_enough_and_the_others_are_named() -> None:
+    """A backend with one good worker serves; what is wrong with the other is said all the same."""
+    found = endpoints(EndpointState.READY, EndpointState.READY)
+    routers = RouterView(connected=2, synced=2, healthy=1, unusable={"u1:1": "it is deaf"})
+    facts = replace(GOOD, found=found, routers=routers)
+
+    assert told(facts, "EndpointsAvailable") == (
+        "True",
+        "EndpointsReady",
+        "2 ready, but routers cannot use 1: 10.0.0.1:1: it is deaf.",
+    )
+    assert told(facts, "Ready")[0] == "True"
+    assert status_of(facts, None, NOW).workers.unhealthy == 1
+
+
+def test_what_routers_said_of_workers_that_left_does_not_count() -> None:
+    """A roll-out from broken workers to good ones is over when the good ones are ready."""
+    routers = RouterView(connected=2, synced=2, unusable={"gone:1": "it is deaf"})
+
+    assert told(replace(GOOD, routers=routers), "EndpointsAvailable")[2] == "1 ready."
 
 
 def test_every_condition_is_a_whole_metav1_condition() -> None:

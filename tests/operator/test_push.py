@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 
 from sglr_dataplane.fleet import intake_file
+from sglr_dataplane.fleet.ailments import BackendHealth
 from sglr_operator.conditions import RouterView
 from sglr_operator.config import Address
 from sglr_operator.push import new_server
@@ -192,21 +193,23 @@ def _spoil(operator: Operator, key: str) -> None:
 
 
 async def test_worker_health_is_counted_over_all_routers() -> None:
-    """A worker that one router cannot use counts as unhealthy."""
+    """A worker that one router cannot use counts as unhealthy, and the router's words are kept."""
     async with listening(an_operator()) as operator:
         operator.say("a", "10.0.0.1", "10.0.0.2")
         operator.publisher.complete(ONE)
-        good = {"inference/a": {"x": True, "y": True}}
-        bad = {"inference/a": {"x": True, "y": False}}
+        good = {"inference/a": BackendHealth({"x": None, "y": None})}
+        bad = {"inference/a": BackendHealth({"x": None, "y": "no route"}, "no tokenizer")}
         async with (
             routing(operator.port, "r0", health=lambda: good),
             routing(operator.port, "r1", health=lambda: bad),
         ):
             await until(
-                lambda: operator.publisher.view("inference/a").unhealthy == 1, what="reported"
+                lambda: operator.publisher.view("inference/a").unusable == {"y": "no route"},
+                what="reported",
             )
 
             assert operator.publisher.view("inference/a").healthy == 1
+            assert operator.publisher.view("inference/a").unprepared == ("r1: no tokenizer",)
 
 
 async def test_processes_of_one_pod_count_once() -> None:

@@ -162,6 +162,7 @@ def test_an_operator_that_may_not_read_says_which_flag_is_missing() -> None:
     assert not isinstance(found, Material)
     assert found.reason == "RefNotPermitted"
     assert "--references" in found.message
+    assert "watch.references=true" in found.message
 
 
 def test_no_repr_shows_what_a_secret_holds() -> None:

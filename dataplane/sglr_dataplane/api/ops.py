@@ -12,6 +12,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
+from sglr_dataplane.fleet.ailments import ailment
 from sglr_proto import __version__
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from sglr_dataplane.api.drain import Drain
     from sglr_dataplane.fleet.registry import Counts, Registry
-    from sglr_dataplane.fleet.worker import Worker
     from sglr_dataplane.metrics import RouterMetrics
     from sglr_dataplane.recipe import Recipes
 
@@ -156,16 +156,10 @@ class Ops:
         found = [problem] if problem is not None else []
         if not counts.ready:
             workers = self._registry.workers(key)
-            found += [f"{each.id}: {_problem_of(each)}" for each in workers[:_MOST_TOLD]]
+            found += [f"{each.id}: {ailment(each)}" for each in workers[:_MOST_TOLD]]
             if len(workers) > _MOST_TOLD:
                 found.append(f"and {len(workers) - _MOST_TOLD} more workers")
         return "; ".join(found) or None
-
-
-def _problem_of(worker: Worker) -> str:
-    if worker.problem is not None:
-        return worker.problem.removesuffix(".")
-    return "its connection was lost" if worker.is_lost else "it has not answered a probe yet"
 
 
 def _json(content: object, status: int = 200) -> Response:

@@ -25,6 +25,7 @@ from sglr_dataplane.api.ops import Ops
 from sglr_dataplane.api.routes import inference_endpoints
 from sglr_dataplane.api.traces import new_tracing
 from sglr_dataplane.fleet.across import AcrossCollector, families_of
+from sglr_dataplane.fleet.ailments import BackendHealth, ailment
 from sglr_dataplane.fleet.backend_keys import BackendKeys
 from sglr_dataplane.fleet.credentials import CredentialFiles
 from sglr_dataplane.fleet.dispatch import Dispatcher
@@ -216,9 +217,15 @@ class Router:
         )
 
     def _health(self) -> Health:
-        """Return which workers can be used, for the operator."""
+        """Return which backends and workers can be used, for the operator."""
         return {
-            key: {worker.id: worker.is_ready for worker in self.registry.workers(key)}
+            key: BackendHealth(
+                {
+                    worker.id: None if worker.is_ready else ailment(worker)
+                    for worker in self.registry.workers(key)
+                },
+                self.recipes.problem(key),
+            )
             for key in self.registry.counts()
         }
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import grpc
 import grpc.aio
 
-from sglr_dataplane.fleet import intake_file
+from sglr_dataplane.fleet import ailments, intake_file
 from sglr_dataplane.fleet.intake_channel import authorization, operator_channel
 from sglr_dataplane.fleet.intake_config import IntakeConfig
 from sglr_dataplane.fleet.intake_secrets import SecretFiles
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 PROTOCOL: Final = 1
 
 Startup = Literal["none", "file", "mounted", "operator"]
-Health = Mapping[str, Mapping[str, bool]]
-"""By backend key and endpoint id: whether the worker can be used."""
+Health = Mapping[str, ailments.BackendHealth]
+"""By backend key."""
 
 
 class OperatorLostError(Exception):
@@ -329,22 +329,20 @@ class Intake:
 
     async def _report(self, outgoing: asyncio.Queue[pb.RequestBatch]) -> None:
         """Queue the worker health of every backend where it changed."""
-        told: dict[str, Mapping[str, bool]] = {}
+        told: dict[str, ailments.BackendHealth] = {}
         while True:
             await asyncio.sleep(self._config.health_interval)
             if not self.connected:
                 continue
             changed = {
-                key: dict(workers)
-                for key, workers in self._health().items()
-                if told.get(key) != workers
+                key: health for key, health in self._health().items() if told.get(key) != health
             }
             told.update(changed)
             if changed:
                 outgoing.put_nowait(
                     _batch(
-                        pb.SubscribeRequest(health=_health(key, workers.items()))
-                        for key, workers in changed.items()
+                        pb.SubscribeRequest(health=ailments.report(_ref(key), health))
+                        for key, health in changed.items()
                     )
                 )
 
@@ -364,11 +362,6 @@ def _folder(config: IntakeConfig) -> Path | None:
 
 def _batch(requests: Iterable[pb.SubscribeRequest]) -> pb.RequestBatch:
     return pb.RequestBatch(requests=requests)
-
-
-def _health(key: str, workers: Iterable[tuple[str, bool]]) -> pb.HealthReport:
-    found = [pb.WorkerHealth(endpoint_id=name, healthy=healthy) for name, healthy in workers]
-    return pb.HealthReport(backend=_ref(key), workers=found)
 
 
 def _ref(key: str) -> pb.BackendRef:

@@ -74,8 +74,9 @@ def resolve(backend: SGLangBackend, objects: Objects, permits: Permits) -> Mater
     if not permits.reads:
         return RefProblem(
             "RefNotPermitted",
-            f"{named.path} names {named.kind} {named.name!r}, but this operator reads none: start"
-            " it with --references, and grant deploy/rbac/references.yaml.",
+            f"{named.path} names {named.kind} {named.name!r}, but this operator reads none: set"
+            " watch.references=true in the chart, or start it with --references and grant"
+            " deploy/rbac/references.yaml.",
         )
     reader = _Reader(backend, objects)
     try:
@@ -86,7 +87,8 @@ def resolve(backend: SGLangBackend, objects: Objects, permits: Permits) -> Mater
         return RefProblem(
             "RefNotPermitted",
             "The spec names Secrets, which routers are told over an encrypted stream that they"
-            " prove themselves on: set --push-certificate, --push-key and --push-auth.",
+            " prove themselves on: set push.tls.mode of the chart to another than disabled, or"
+            " --push-certificate, --push-key and --push-auth.",
         )
     return Material(told, resolved)
 

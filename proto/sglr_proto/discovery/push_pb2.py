@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsglr_proto/discovery/push.proto\x12\x17sglr.discovery.v1alpha1\"-\n\x05\x45poch\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x04\x12\x13\n\x0btransitions\x18\x02 \x01(\x04\"E\n\tPushBatch\x12\x38\n\tresponses\x18\x01 \x03(\x0b\x32%.sglr.discovery.v1alpha1.PushResponse\"K\n\x0cRequestBatch\x12;\n\x08requests\x18\x01 \x03(\x0b\x32).sglr.discovery.v1alpha1.SubscribeRequest\"\xe3\x01\n\x10SubscribeRequest\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.HelloH\x00\x12+\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x1c.sglr.discovery.v1alpha1.AckH\x00\x12-\n\x04nack\x18\x03 \x01(\x0b\x32\x1d.sglr.discovery.v1alpha1.NackH\x00\x12\x37\n\x06health\x18\x04 \x01(\x0b\x32%.sglr.discovery.v1alpha1.HealthReportH\x00\x42\t\n\x07message\"\xcb\x01\n\x05Hello\x12\x0e\n\x06router\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0f\n\x07process\x18\x03 \x01(\r\x12\r\n\x05\x62uild\x18\x04 \x01(\t\x12\x19\n\x11protocol_versions\x18\x05 \x03(\r\x12\x32\n\nlast_epoch\x18\x06 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x32\n\x04held\x18\x07 \x03(\x0b\x32$.sglr.discovery.v1alpha1.HeldBackend\"j\n\x0bHeldBackend\x12\x34\n\x07\x62\x61\x63kend\x18\x01 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ontent_hash\x18\x03 \x01(\t\"-\n\nBackendRef\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"[\n\x03\x41\x63k\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x34\n\x07\x62\x61\x63kend\x18\x02 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12\x0f\n\x07version\x18\x03 \x01(\x04\"\x81\x01\n\x04Nack\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x34\n\x07\x62\x61\x63kend\x18\x02 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x15\n\rusing_version\x18\x05 \x01(\x04\"|\n\x0cHealthReport\x12\x34\n\x07\x62\x61\x63kend\x18\x01 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12\x36\n\x07workers\x18\x02 \x03(\x0b\x32%.sglr.discovery.v1alpha1.WorkerHealth\"4\n\x0cWorkerHealth\x12\x13\n\x0b\x65ndpoint_id\x18\x01 \x01(\t\x12\x0f\n\x07healthy\x18\x02 \x01(\x08\"\x80\x03\n\x0cPushResponse\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x33\n\x07welcome\x18\x02 \x01(\x0b\x32 .sglr.discovery.v1alpha1.WelcomeH\x00\x12\x38\n\x06update\x18\x03 \x01(\x0b\x32&.sglr.discovery.v1alpha1.BackendUpdateH\x00\x12:\n\x07removed\x18\x04 \x01(\x0b\x32\'.sglr.discovery.v1alpha1.BackendRemovedH\x00\x12>\n\rsync_complete\x18\x05 \x01(\x0b\x32%.sglr.discovery.v1alpha1.SyncCompleteH\x00\x12\x37\n\theartbeat\x18\x06 \x01(\x0b\x32\".sglr.discovery.v1alpha1.HeartbeatH\x00\x12\x32\n\x07go_away\x18\x07 \x01(\x0b\x32\x1f.sglr.discovery.v1alpha1.GoAwayH\x00\x42\t\n\x07message\"\x81\x01\n\x07Welcome\x12-\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x1d\n\x15heartbeat_interval_ms\x18\x03 \x01(\r\x12\x18\n\x10protocol_version\x18\x04 \x01(\r\"\xad\x01\n\rBackendUpdate\x12\x34\n\x07\x62\x61\x63kend\x18\x01 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12-\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x14\n\x0c\x63ontent_hash\x18\x04 \x01(\t\x12\x10\n\x08snapshot\x18\x05 \x01(\x0c\"\x86\x01\n\x0e\x42\x61\x63kendRemoved\x12\x34\n\x07\x62\x61\x63kend\x18\x01 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12-\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x0f\n\x07version\x18\x03 \x01(\x04\"u\n\x0cSyncComplete\x12-\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x36\n\x08\x62\x61\x63kends\x18\x02 \x03(\x0b\x32$.sglr.discovery.v1alpha1.HeldBackend\":\n\tHeartbeat\x12-\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\"4\n\x06GoAway\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x1a\n\x12reconnect_after_ms\x18\x02 \x01(\r2j\n\x0c\x45ndpointPush\x12Z\n\tSubscribe\x12%.sglr.discovery.v1alpha1.RequestBatch\x1a\".sglr.discovery.v1alpha1.PushBatch(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsglr_proto/discovery/push.proto\x12\x17sglr.discovery.v1alpha1\"-\n\x05\x45poch\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x04\x12\x13\n\x0btransitions\x18\x02 \x01(\x04\"E\n\tPushBatch\x12\x38\n\tresponses\x18\x01 \x03(\x0b\x32%.sglr.discovery.v1alpha1.PushResponse\"K\n\x0cRequestBatch\x12;\n\x08requests\x18\x01 \x03(\x0b\x32).sglr.discovery.v1alpha1.SubscribeRequest\"\xe3\x01\n\x10SubscribeRequest\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.HelloH\x00\x12+\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x1c.sglr.discovery.v1alpha1.AckH\x00\x12-\n\x04nack\x18\x03 \x01(\x0b\x32\x1d.sglr.discovery.v1alpha1.NackH\x00\x12\x37\n\x06health\x18\x04 \x01(\x0b\x32%.sglr.discovery.v1alpha1.HealthReportH\x00\x42\t\n\x07message\"\xcb\x01\n\x05Hello\x12\x0e\n\x06router\x18\x01 \x01(\t\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x0f\n\x07process\x18\x03 \x01(\r\x12\r\n\x05\x62uild\x18\x04 \x01(\t\x12\x19\n\x11protocol_versions\x18\x05 \x03(\r\x12\x32\n\nlast_epoch\x18\x06 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x32\n\x04held\x18\x07 \x03(\x0b\x32$.sglr.discovery.v1alpha1.HeldBackend\"j\n\x0bHeldBackend\x12\x34\n\x07\x62\x61\x63kend\x18\x01 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ontent_hash\x18\x03 \x01(\t\"-\n\nBackendRef\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"[\n\x03\x41\x63k\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x34\n\x07\x62\x61\x63kend\x18\x02 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12\x0f\n\x07version\x18\x03 \x01(\x04\"\x81\x01\n\x04Nack\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x34\n\x07\x62\x61\x63kend\x18\x02 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x15\n\rusing_version\x18\x05 \x01(\x04\"\x8d\x01\n\x0cHealthReport\x12\x34\n\x07\x62\x61\x63kend\x18\x01 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12\x36\n\x07workers\x18\x02 \x03(\x0b\x32%.sglr.discovery.v1alpha1.WorkerHealth\x12\x0f\n\x07problem\x18\x03 \x01(\t\"E\n\x0cWorkerHealth\x12\x13\n\x0b\x65ndpoint_id\x18\x01 \x01(\t\x12\x0f\n\x07healthy\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\t\"\x80\x03\n\x0cPushResponse\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x33\n\x07welcome\x18\x02 \x01(\x0b\x32 .sglr.discovery.v1alpha1.WelcomeH\x00\x12\x38\n\x06update\x18\x03 \x01(\x0b\x32&.sglr.discovery.v1alpha1.BackendUpdateH\x00\x12:\n\x07removed\x18\x04 \x01(\x0b\x32\'.sglr.discovery.v1alpha1.BackendRemovedH\x00\x12>\n\rsync_complete\x18\x05 \x01(\x0b\x32%.sglr.discovery.v1alpha1.SyncCompleteH\x00\x12\x37\n\theartbeat\x18\x06 \x01(\x0b\x32\".sglr.discovery.v1alpha1.HeartbeatH\x00\x12\x32\n\x07go_away\x18\x07 \x01(\x0b\x32\x1f.sglr.discovery.v1alpha1.GoAwayH\x00\x42\t\n\x07message\"\x81\x01\n\x07Welcome\x12-\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x1d\n\x15heartbeat_interval_ms\x18\x03 \x01(\r\x12\x18\n\x10protocol_version\x18\x04 \x01(\r\"\xad\x01\n\rBackendUpdate\x12\x34\n\x07\x62\x61\x63kend\x18\x01 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12-\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x14\n\x0c\x63ontent_hash\x18\x04 \x01(\t\x12\x10\n\x08snapshot\x18\x05 \x01(\x0c\"\x86\x01\n\x0e\x42\x61\x63kendRemoved\x12\x34\n\x07\x62\x61\x63kend\x18\x01 \x01(\x0b\x32#.sglr.discovery.v1alpha1.BackendRef\x12-\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x0f\n\x07version\x18\x03 \x01(\x04\"u\n\x0cSyncComplete\x12-\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\x12\x36\n\x08\x62\x61\x63kends\x18\x02 \x03(\x0b\x32$.sglr.discovery.v1alpha1.HeldBackend\":\n\tHeartbeat\x12-\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x1e.sglr.discovery.v1alpha1.Epoch\"4\n\x06GoAway\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x1a\n\x12reconnect_after_ms\x18\x02 \x01(\r2j\n\x0c\x45ndpointPush\x12Z\n\tSubscribe\x12%.sglr.discovery.v1alpha1.RequestBatch\x1a\".sglr.discovery.v1alpha1.PushBatch(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,24 +49,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACK']._serialized_end=937
   _globals['_NACK']._serialized_start=940
   _globals['_NACK']._serialized_end=1069
-  _globals['_HEALTHREPORT']._serialized_start=1071
-  _globals['_HEALTHREPORT']._serialized_end=1195
-  _globals['_WORKERHEALTH']._serialized_start=1197
-  _globals['_WORKERHEALTH']._serialized_end=1249
-  _globals['_PUSHRESPONSE']._serialized_start=1252
-  _globals['_PUSHRESPONSE']._serialized_end=1636
-  _globals['_WELCOME']._serialized_start=1639
-  _globals['_WELCOME']._serialized_end=1768
-  _globals['_BACKENDUPDATE']._serialized_start=1771
-  _globals['_BACKENDUPDATE']._serialized_end=1944
-  _globals['_BACKENDREMOVED']._serialized_start=1947
-  _globals['_BACKENDREMOVED']._serialized_end=2081
-  _globals['_SYNCCOMPLETE']._serialized_start=2083
-  _globals['_SYNCCOMPLETE']._serialized_end=2200
-  _globals['_HEARTBEAT']._serialized_start=2202
-  _globals['_HEARTBEAT']._serialized_end=2260
-  _globals['_GOAWAY']._serialized_start=2262
-  _globals['_GOAWAY']._serialized_end=2314
-  _globals['_ENDPOINTPUSH']._serialized_start=2316
-  _globals['_ENDPOINTPUSH']._serialized_end=2422
+  _globals['_HEALTHREPORT']._serialized_start=1072
+  _globals['_HEALTHREPORT']._serialized_end=1213
+  _globals['_WORKERHEALTH']._serialized_start=1215
+  _globals['_WORKERHEALTH']._serialized_end=1284
+  _globals['_PUSHRESPONSE']._serialized_start=1287
+  _globals['_PUSHRESPONSE']._serialized_end=1671
+  _globals['_WELCOME']._serialized_start=1674
+  _globals['_WELCOME']._serialized_end=1803
+  _globals['_BACKENDUPDATE']._serialized_start=1806
+  _globals['_BACKENDUPDATE']._serialized_end=1979
+  _globals['_BACKENDREMOVED']._serialized_start=1982
+  _globals['_BACKENDREMOVED']._serialized_end=2116
+  _globals['_SYNCCOMPLETE']._serialized_start=2118
+  _globals['_SYNCCOMPLETE']._serialized_end=2235
+  _globals['_HEARTBEAT']._serialized_start=2237
+  _globals['_HEARTBEAT']._serialized_end=2295
+  _globals['_GOAWAY']._serialized_start=2297
+  _globals['_GOAWAY']._serialized_end=2349
+  _globals['_ENDPOINTPUSH']._serialized_start=2351
+  _globals['_ENDPOINTPUSH']._serialized_end=2457
 # @@protoc_insertion_point(module_scope)

@@ -302,6 +302,11 @@ class HealthReport(_message.Message):
 
     BACKEND_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """What keeps the router from serving the backend as its spec says, whatever the workers do;
+    empty when nothing does.
+    """
     @_builtins.property
     def backend(self) -> Global___BackendRef: ...
     @_builtins.property
@@ -311,10 +316,11 @@ class HealthReport(_message.Message):
         *,
         backend: Global___BackendRef | None = ...,
         workers: _abc.Iterable[Global___WorkerHealth] | None = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "problem", b"problem", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -326,17 +332,21 @@ class WorkerHealth(_message.Message):
 
     ENDPOINT_ID_FIELD_NUMBER: _builtins.int
     HEALTHY_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     endpoint_id: _builtins.str
     healthy: _builtins.bool
+    problem: _builtins.str
+    """Why it cannot be used, for people; empty when it can, and from routers that do not say."""
     def __init__(
         self,
         *,
         endpoint_id: _builtins.str = ...,
         healthy: _builtins.bool = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint_id", b"endpoint_id", "healthy", b"healthy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint_id", b"endpoint_id", "healthy", b"healthy", "problem", b"problem"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
