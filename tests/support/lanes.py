@@ -130,10 +130,6 @@ class Request:
         """Return the seconds that the request may still take."""
         return self.seconds
 
-    def take_first(self) -> Chunk | None:
-        """Return that the first chunk was handed over."""
-        return None
-
     def passed(self, chunk: Chunk) -> None:
         """Count *chunk*."""
         self.completion[chunk.index] = chunk.usage.completion_tokens
@@ -151,7 +147,9 @@ class Request:
         ends_at = time.monotonic() + self.seconds
         batches = Batches(cast("Any", self), self.stream, ends_at, time.monotonic)
         escaped = recipe().vocabulary.escaped
-        relay = Relay(batches, told, reply, self.exchange, self.client, escaped)
+        # A client takes frames, and nothing else of what an outlet does.
+        outlet = cast("Any", self.client)
+        relay = Relay(batches, told, reply, self.exchange, outlet, escaped)
         relay.begin()
         frames += relay.held()
         try:

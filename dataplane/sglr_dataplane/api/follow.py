@@ -59,13 +59,14 @@ class Follower(ABC):
 
     def begin(self) -> None:
         """Take what has arrived by now; what arrives later is taken when it does."""
-        self._batches.follow(self.hear)
         if self._answer.told:
             self._take(None, [])
         if self._answer.finished:
             self._has_ended = True
-        else:
-            self.hear()
+            return
+        self.hear()
+        if not self._has_ended:
+            self._batches.follow(self.hear)
 
     async def run(self) -> None:
         """Return when the answer is complete; raises RouterError when the worker failed.
@@ -83,8 +84,10 @@ class Follower(ABC):
 
     def hear(self) -> None:
         """Take what has arrived."""
-        if self._has_ended:
-            return
+        if not self._has_ended:
+            self._hear()
+
+    def _hear(self) -> None:
         try:
             run, chunks = self._batches.pull()
             self._take(run, chunks)

@@ -98,10 +98,11 @@ class Relay(Follower):
 
         What is not taken stops the worker, and costs no memory.
         """
-        if not self._outlet.is_full:
-            if self._is_laid:
-                self._lift()
-            super().hear()
+        if self._has_ended or self._outlet.is_full:
+            return
+        if self._is_laid:
+            self._lift()
+        self._hear()
 
     def _lay(self) -> None:
         """Let tokens pass by without a word, where they may: most of an answer goes so."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sglr_dataplane.job import TokenLogprob, Usage
     from sglr_dataplane.output.deltas import Delta
 
+_FRAME: Final = b'%b"choices":[{"index":%d,"delta":%b,"finish_reason":%b%b'
+"""A frame: its head, the choice's index, its delta and finish, and what ends both."""
 DONE: Final = b"data: [DONE]\n\n"
 _MARK: Final = "\0"
 """Stands for a text; whatever follows a text in a frame is without it."""
@@ -69,8 +71,10 @@ class ChatFrames:
         role = b'{"role":"assistant","content":""}'
         rest = (b"}]" if self._logprobs is None else b',"logprobs":null}]') + self._tail
         if count == 1:
-            return self._frame(0, role, b"null", rest)
-        return b"".join([self._frame(index, role, b"null", rest) for index in range(count)])
+            return _FRAME % (self._head, 0, role, b"null", rest)
+        return b"".join(
+            [_FRAME % (self._head, index, role, b"null", rest) for index in range(count)]
+        )
 
     def news(self, news: News, /) -> bytes:
         """Return the frames that tell *news*; log probabilities come with the first of them."""
@@ -78,16 +82,17 @@ class ChatFrames:
         if self._usage.always:
             tail = b',"usage":' + orjson.dumps(usage_object(news.usage)) + b"}\n\n"
         if self._logprobs is None:
-            index, rest = news.index, b"}]" + tail
+            rest = b"}]" + tail
             frames = b""
             for delta in news.deltas:  # one, nearly always
-                frames += self._frame(index, *_said(delta), rest)
+                said, finish = _said(delta)
+                frames += _FRAME % (self._head, news.index, said, finish, rest)
             return frames
         told = self._logprobs(news.logprobs) if news.logprobs else None
         first = b',"logprobs":' + orjson.dumps(told) + b"}]" + tail
         later = b',"logprobs":null}]' + tail
         return b"".join(
-            self._frame(news.index, *_said(delta), later if at else first)
+            _FRAME % (self._head, news.index, *_said(delta), later if at else first)
             for at, delta in enumerate(news.deltas)
         )
 
@@ -95,9 +100,9 @@ class ChatFrames:
         """Return what stands around the text of a delta of choice 0; None if it is not all."""
         if self._usage.always or self._logprobs is not None:
             return None
-        before, _, after = self._frame(0, *_said(kind(_MARK)), b"}]" + self._tail).rpartition(
-            _WRITTEN_MARK
-        )
+        said, finish = _said(kind(_MARK))
+        frame = _FRAME % (self._head, 0, said, finish, b"}]" + self._tail)
+        before, _, after = frame.rpartition(_WRITTEN_MARK)
         return before, after
 
     def end(self, usages: Sequence[Usage], /) -> bytes:
@@ -106,12 +111,6 @@ class ChatFrames:
             return DONE
         total = usage_object(total_usage(usages, len(usages)))
         return self._head + b'"choices":[],"usage":' + orjson.dumps(total) + b"}\n\n" + DONE
-
-    def _frame(self, index: int, delta: bytes, finish: bytes, rest: bytes) -> bytes:
-        """Return a frame of choice *index*; *rest* ends the choice and the frame."""
-        return b'%b"choices":[{"index":%d,"delta":%b,"finish_reason":%b%b' % (
-            self._head, index, delta, finish, rest,
-        )  # fmt: skip
 
 
 def _said(delta: Delta) -> tuple[bytes, bytes]:

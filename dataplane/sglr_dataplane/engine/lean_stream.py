@@ -152,8 +152,8 @@ class LeanStream(WaitingStream):
         runs = self._run_reader() if data.startswith(self._reader.lead, PREFIX) else None
         found = None if runs is None else runs.read(data, choice.received)
         if runs is None or found is None:
-            self._unread = data
-            return None, self.drain()
+            self._unread = b""
+            return None, self._read(call, call.take(data), [])
         run, size = found
         if size < len(data):  # a run ends where its counter grows wider
             more = runs.read(data[size:], choice.received + len(run.token_ids))
@@ -193,6 +193,8 @@ class LeanStream(WaitingStream):
         data = self._unread + call.take_bytes()
         size = PREFIX + int.from_bytes(data[1:PREFIX], "big")
         self._unread = data[size:]
+        if data.startswith(b"\0") and size <= len(data):
+            return self._read(call, [data[PREFIX:size]], [])
         return self._read(call, call.take(data[:size]), [])
 
     def _read(self, call: Call, messages: list[bytes], chunks: list[Chunk]) -> list[Chunk]:

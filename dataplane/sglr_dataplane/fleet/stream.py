@@ -130,11 +130,6 @@ class Stream:
         if chunk.finish is not None:
             self._unfinished -= 1
 
-    def take_first(self) -> Chunk | None:
-        """Return the first chunk, which is handed over by nobody else then; None when it was."""
-        first, self._first = self._first, None
-        return first
-
     @property
     def time_left(self) -> float:
         """Seconds that the job may still take."""
@@ -142,9 +137,15 @@ class Stream:
 
     @property
     def batches(self) -> Batches | None:
-        """What is still to come, by batches; None where the worker's client has none: iterate."""
+        """What was not handed over yet, by batches; None where the worker's client has none: iterate.
+
+        The first chunk may be among it: from now on it comes as the others do.
+        """
         if not isinstance(self._chunks, LeanStream | RelayStream):
             return None
+        if self._first is not None:
+            self._chunks.put_back(self._first)
+            self._first = None
         return Batches(self, self._chunks, self._ends_at, self._clock)
 
     async def aclose(self) -> None:
@@ -194,9 +195,6 @@ class Batches:
         It must not raise, and takes what there is by :meth:`pull`; so must the caller, once. What
         nobody takes stops the worker, once its window is full.
         """
-        first = self._stream.take_first()
-        if first is not None:
-            self._chunks.put_back(first)
         self._chunks.follow(on_news)
 
     def pull(self) -> tuple[Run | None, list[Chunk] | None]:

@@ -137,7 +137,8 @@ class Pipeline:
         """Return what *chunk* tells the client; the last delta of a choice is ``Finished``."""
         if self.finished:
             return []
-        ids = chunk.token_ids if chunk.finish is None else self._kept_ids(chunk)
+        ids: Sequence[int] = chunk.token_ids
+        ids = self._kept_ids(chunk) if ids and chunk.finish is not None else ids
         if self._unstoppable > 0:
             ids = self._without_stops(ids)
         pieces = self._decoder.feed(ids) if ids else ()
