@@ -68,16 +68,18 @@ class Access:
         self._metrics = metrics
         self._log = log
         self.clock = clock
+        self.in_flight = metrics.in_flight
 
-    def enter(self) -> None:
-        """Count a request that is being answered."""
-        self._metrics.in_flight.inc()
-
-    def leave(self, exchange: Exchange) -> None:
-        """Count *exchange*, which is being answered no more, and log it."""
-        self._metrics.in_flight.dec()
-        route, status, seconds = self.count(exchange)
-        if self._log:
+    def tell(self, exchange: Exchange, *, is_quiet: bool = False) -> None:
+        """Count *exchange*, which is over, and log it unless it *is_quiet*."""
+        seconds = self.clock() - exchange.arrived
+        status, failure = exchange.status, exchange.failure
+        if not status and failure == CLIENT_GONE:
+            status = _UNHEARD
+        route = exchange.path if exchange.path in _ROUTES else route_of(exchange.path)
+        is_ok = failure is None and 0 < status < _BAD_REQUEST
+        self._metrics.answered(route, "ok" if is_ok else failure or _problem(status), seconds)
+        if self._log and not is_quiet:
             tell(
                 logger,
                 "request",
@@ -87,25 +89,13 @@ class Access:
                     "path": route,
                     "status": status,
                     "seconds": round(seconds, 4),
-                    "failure": exchange.failure,
+                    "failure": failure,
                     **exchange.facts,
                 },
             )
 
-    def count(self, exchange: Exchange) -> tuple[str, int, float]:
-        """Count *exchange*, which is over; return its route, its status and how long it took."""
-        seconds = self.clock() - exchange.arrived
-        status, failure = exchange.status, exchange.failure
-        if not status and failure == CLIENT_GONE:
-            status = _UNHEARD
-        route = route_of(exchange.path)
-        self._metrics.answered(route, failure or _outcome(status), seconds)
-        return route, status, seconds
 
-
-def _outcome(status: int) -> str:
-    """Return how a request ended that no error class speaks for."""
-    if 0 < status < _BAD_REQUEST:
-        return "ok"
+def _problem(status: int) -> str:
+    """Return how a request ended that failed, and that no error class speaks for."""
     # A probe's honest answer is no failure of a request.
     return "not_ready" if status == _UNAVAILABLE else "internal_error"

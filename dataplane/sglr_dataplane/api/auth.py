@@ -15,7 +15,7 @@ from sglr_dataplane.fleet.rates import UNLIMITED
 if TYPE_CHECKING:
     from sglr_dataplane.api.exchange import Exchange, Headers
     from sglr_dataplane.fleet.backend_keys import BackendKeys
-    from sglr_dataplane.fleet.keys import Keys
+    from sglr_dataplane.fleet.keys import Key, Keys
     from sglr_dataplane.fleet.rates import Meter
 
 T = TypeVar("T")
@@ -41,19 +41,18 @@ class Guard:
 
     def disarm(self, exchange: Exchange) -> str:
         """Take the key off *exchange*, and return it; ``""`` when it came without one."""
-        if _SECRET.isdisjoint(exchange.fields):
-            return ""
         presented = _presented(exchange.headers)
         exchange.rid_of_keys([(k, v) for k, v in exchange.headers if k not in _SECRET])
         return presented
 
-    def admit(self, exchange: Exchange, presented: str) -> None:
-        """Find the caller of *exchange*, which came with the key *presented*.
+    def admit(self, exchange: Exchange) -> None:
+        """Find the caller of *exchange* by the key that it came with, and take that off it.
 
         Raises:
             InvalidKeyError: A key is needed, and there is none, or one that nobody has.
             TooManyRequestsError: The caller has as many requests under way as it may have.
         """
+        presented = "" if _SECRET.isdisjoint(exchange.fields) else self.disarm(exchange)
         are_needed = self._keys.are_needed
         owner = self._backend_keys.find(presented) if presented else None
         if owner is not None:
@@ -70,10 +69,9 @@ class Guard:
         elif owner is None:
             raise _refusal(presented)
 
-    def leave(self, exchange: Exchange) -> None:
-        """Count *exchange* on its caller's requests no more, if it was counted."""
-        if exchange.key is not None:
-            self._in_flight.leave(exchange.key.name)
+    def leave(self, key: Key) -> None:
+        """Count a request that was admitted with *key* no more."""
+        self._in_flight.leave(key.name)
 
 
 class HeaderTexts(Mapping[str, str]):

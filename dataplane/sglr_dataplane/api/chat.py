@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sglr_dataplane.fleet.caller import Caller
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
-    from sglr_dataplane.metrics import RouterMetrics
+    from sglr_dataplane.metrics import RouterMetrics, Stages
     from sglr_dataplane.prompt.tokenizer import Fits
     from sglr_dataplane.recipe import PromptIds, Recipe, Recipes
 
@@ -59,6 +59,8 @@ class Sent(msgspec.Struct, frozen=True):
     jobs: Sequence[Job]
     chunks: Chunks
     """To be closed; the first has come."""
+    stages: Stages
+    """Where its times are observed."""
 
 
 class Walk:
@@ -140,9 +142,10 @@ class Walk:
             tokens += len(prompt.ids)
         exchange.warnings = warnings
         exchange.facts |= {"job": jobs[0].id, "prompt_tokens": tokens}
-        self._metrics.stages(key).prompt.observe(self._clock() - question.began)
+        stages = self._metrics.stages(key)
+        stages.prompt.observe(self._clock() - question.began)
         chunks = await dispatch_all(self._dispatcher, key, jobs, question.caller)
-        return Sent(recipe, prompts, jobs, chunks)
+        return Sent(recipe, prompts, jobs, chunks, stages)
 
     def _spare(
         self, question: Question, recipe: Recipe, failure: NoAvailableWorkersError
@@ -266,7 +269,7 @@ class Walk:
         usages = answer.usages
         usage = total_usage(usages, job.sampling.n)
         completion, cached = usage.completion_tokens, usage.cached_tokens
-        self._metrics.stages(sent.recipe.backend_key).answer.observe(ended - began)
+        sent.stages.answer.observe(ended - began)
         self._metrics.used(job.model, usage.prompt_tokens, cached, completion)
         exchange.facts |= {"completion_tokens": completion, "cached_tokens": cached}
         if sent_at is not None:

@@ -47,6 +47,8 @@ class Connection(Protocol):
 
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
+    reads: bool
+    """Whether what the client sends is read."""
 
     @property
     def standing_lines(self) -> bytes:
@@ -72,7 +74,6 @@ class Cycle:
         "_held",
         "_is_told",
         "_left",
-        "_news",
         "_room",
         "_transport",
         "body",
@@ -82,6 +83,7 @@ class Cycle:
         "is_full",
         "is_gone",
         "keep_alive",
+        "news",
         "on_gone",
         "on_room",
         "scope",
@@ -122,7 +124,8 @@ class Cycle:
         """Bytes that the answer's body still has; None when nobody knows."""
         self._held = b""
         """The answer's head, which goes with what follows it: each write wakes the client."""
-        self._news: asyncio.Event | None = None
+        self.news: asyncio.Event | None = None
+        """Wakes who waits in :meth:`receive`; None: nobody has waited."""
         self._room: asyncio.Event | None = None
         self.on_room: Callable[[], None] | None = None
         self.on_gone: Callable[[], None] | None = None
@@ -162,10 +165,10 @@ class Cycle:
                 piece, self.body = bytes(self.body), bytearray()
                 self._is_told = self.has_body
                 return {"type": "http.request", "body": piece, "more_body": not self.has_body}
-            if self._news is None:
-                self._news = asyncio.Event()
-            self._news.clear()
-            await self._news.wait()
+            if self.news is None:
+                self.news = asyncio.Event()
+            self.news.clear()
+            await self.news.wait()
         return {"type": "http.disconnect"}
 
     def take_body(self) -> bytes | None:
@@ -173,14 +176,10 @@ class Cycle:
         if not self.has_body or self._is_told or self.is_gone:
             return None
         self._is_told = True
-        self._connection.resume_reading()
+        if not self._connection.reads:
+            self._connection.resume_reading()
         body, self.body = bytes(self.body), bytearray()
         return body
-
-    def look_again(self) -> None:
-        """Wake who waits in :meth:`receive`."""
-        if self._news is not None:
-            self._news.set()
 
     async def send(self, message: Message) -> None:
         """Send *message*; a head goes with what follows it, or at the loop's next turn.
@@ -272,7 +271,9 @@ class Cycle:
 
     def _complete(self) -> None:
         self.is_complete = True
-        self.part()
+        self.scope.pop("extensions", None)  # see leave
+        if self.news is not None:
+            self.news.set()
         if not self.keep_alive:
             self._transport.close()
         self._connection.on_answered()
@@ -296,20 +297,13 @@ class Cycle:
         if self.is_complete or self.is_gone:
             return
         self.is_gone = True
-        self.part()
-        if self._room is not None:
-            self._room.set()
+        # Each holds the other, and would stay till a collection; who answers has taken it by now.
+        self.scope.pop("extensions", None)
+        for waking in (self.news, self._room):
+            if waking is not None:
+                waking.set()
         if self.on_gone is not None:
             self.on_gone()
-
-    def part(self) -> None:
-        """Take this out of its scope: each holds the other, and would stay till a collection.
-
-        Who answers has taken it by now, or has no use for it any more.
-        """
-        self.scope.pop("extensions", None)
-        if self._news is not None:
-            self._news.set()
 
 
 def _read_headers(headers: Headers) -> tuple[bytes, int | None, bool]:

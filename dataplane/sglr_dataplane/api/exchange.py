@@ -33,6 +33,7 @@ Headers = list[tuple[bytes, bytes]]
 _DISCARD_SECONDS: Final = 10.0
 _BODY_SECONDS: Final = 60.0
 """Without a byte of a body that was begun: what nginx allows."""
+_ID: Final = b"x-request-id"
 _VISIBLE_ASCII: Final = re.compile(rb"[!-~]{1,128}")
 _JSON: Final = b"application/json"
 _UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii"})
@@ -94,7 +95,9 @@ class Exchange:
         """The request's headers, names in lower case; once it was admitted, without its key."""
         self.fields: dict[bytes, bytes] = dict(self.headers)
         """The same by their names; of several with one name the last."""
-        self.request_id = _identified(self.headers, self.fields)
+        self.request_id = (
+            _given_id(self.headers) if _ID in self.fields else "req_" + urandom(12).hex()
+        )
         """What client, router and logs call the request."""
         self.text: bytes | None = None
         """The request's body; None before it was read."""
@@ -288,17 +291,14 @@ class Exchange:
             stamps += [(name.encode(), value.encode()) for name, value in self.rates()]
         if self.must_close:
             stamps.append((b"connection", b"close"))
-        stamps.append((b"x-request-id", self.request_id.encode()))
+        stamps.append((_ID, self.request_id.encode()))
         return stamps
 
 
-def _identified(headers: Headers, fields: dict[bytes, bytes]) -> str:
+def _given_id(headers: Headers) -> str:
     """Return the client's ``x-request-id`` where it is 1 to 128 visible characters, else a new one."""
-    if b"x-request-id" in fields:
-        given = next(value for name, value in headers if name == b"x-request-id")
-        if _VISIBLE_ASCII.fullmatch(given):
-            return given.decode()
-    return "req_" + urandom(12).hex()
+    given = next(value for name, value in headers if name == _ID)
+    return given.decode() if _VISIBLE_ASCII.fullmatch(given) else "req_" + urandom(12).hex()
 
 
 def _too_large(limit: int) -> RequestTooLargeError:

@@ -35,7 +35,6 @@ Endpoint = Callable[[Exchange], Awaitable[None]]
 """What answers a request; raises RouterError and ClientGoneError."""
 
 _EXTRA_SLASHES: Final = re.compile(r"^/+v1/+models(?=/|$)")
-_ONLY_POST: Final = {"Allow": "POST"}
 
 
 class FrontDoor:
@@ -82,20 +81,21 @@ class FrontDoor:
         if scope["type"] != "http":
             await self._others(scope, receive, send)
             return
-        if scope["path"] not in self._endpoints:
-            scope["path"] = _as_meant(scope["path"])
-            scope["app"] = self  # Starlette's routes raise what fails only within an application
-        exchange = Exchange(scope, receive, send, self._access.clock())
+        endpoint = self._endpoints.get(scope["path"])
+        if endpoint is None or scope["method"] != "POST":
+            endpoint = self._find(scope)
+        access = self._access
+        exchange = Exchange(scope, receive, send, access.clock())
         if exchange.path in QUIET:
             await self._answer_quietly(exchange)
             return
-        self._access.enter()
+        access.in_flight.inc()
         trace = self._tracing.request(exchange) if self._tracing is not None else None
         try:
             try:
                 self._drain.enter(exchange)
-                self._guard.admit(exchange, self._guard.disarm(exchange))
-                await self._answered(exchange)
+                self._guard.admit(exchange)
+                await endpoint(exchange)
             except Exception as error:  # noqa: BLE001  # the top of the request's task
                 await refuse(exchange, error)
         except asyncio.CancelledError:
@@ -103,11 +103,25 @@ class FrontDoor:
                 raise
             await say_last_words(exchange)
         finally:
-            self._guard.leave(exchange)
+            if exchange.key is not None:
+                self._guard.leave(exchange.key)
             self._drain.leave(exchange)
             if trace is not None:
                 trace.end()
-            self._access.leave(exchange)
+            access.in_flight.dec()
+            access.tell(exchange)
+
+    def _find(self, scope: Scope) -> Endpoint:
+        """Return what answers a request that is none of the busiest, once its path is as meant."""
+        path = scope["path"] = _as_meant(scope["path"])
+        endpoint = self._endpoints.get(path)
+        if endpoint is None:
+            scope["app"] = self  # Starlette's routes raise what fails only within an application
+            return self._answer_as_others
+        return endpoint if scope["method"] == "POST" else _only_post
+
+    async def _answer_as_others(self, exchange: Exchange) -> None:
+        await exchange.answer_with(self._others)
 
     async def _answer_quietly(self, exchange: Exchange) -> None:
         """Answer a probe or a scrape: whoever asks, and to the end."""
@@ -117,16 +131,11 @@ class FrontDoor:
         except Exception as error:  # noqa: BLE001  # the top of the request's task
             await refuse(exchange, error)
         finally:
-            self._access.count(exchange)
+            self._access.tell(exchange, is_quiet=True)
 
-    def _answered(self, exchange: Exchange) -> Awaitable[None]:
-        """Return the answering of *exchange*."""
-        endpoint = self._endpoints.get(exchange.path)
-        if endpoint is None:
-            return exchange.answer_with(self._others)
-        if exchange.method != "POST":
-            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers=_ONLY_POST)
-        return endpoint(exchange)
+
+async def _only_post(_exchange: Exchange) -> None:
+    raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "POST"})
 
 
 def _as_meant(path: str) -> str:

@@ -86,7 +86,7 @@ class BoundedProtocol(asyncio.Protocol):
         """Whether a byte of the head that is not complete has come."""
         self._is_full = False
         """Whether the client does not read."""
-        self._reads = True
+        self.reads = True
         self._idle_since: float | None = None
         """When the last answer was complete, by the loop's clock; None while there is something."""
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -226,7 +226,8 @@ class BoundedProtocol(asyncio.Protocol):
         cycle.body += body
         if len(cycle.body) > _UNREAD_BYTES:
             self._pause_reading()
-        cycle.look_again()
+        if cycle.news is not None:
+            cycle.news.set()
 
     def on_message_complete(self) -> None:
         """End a request, unless it is parsed again."""
@@ -234,7 +235,8 @@ class BoundedProtocol(asyncio.Protocol):
         cycle = self._latest
         if cycle is not None and not cycle.is_complete and not self._parser.should_upgrade():
             cycle.has_body = True
-            cycle.look_again()
+            if cycle.news is not None:
+                cycle.news.set()
 
     def _answer(self, cycle: Cycle) -> None:
         """Have the application answer."""
@@ -257,7 +259,8 @@ class BoundedProtocol(asyncio.Protocol):
         """Go on with the next request; what the client has not read yet is watched."""
         self._server.total_requests += 1
         if not self.transport.is_closing():
-            self.resume_reading()
+            if not self.reads:
+                self.resume_reading()
             if self._waiting:
                 self._answer(self._waiting.popleft())
             else:
@@ -293,14 +296,14 @@ class BoundedProtocol(asyncio.Protocol):
             self._latest.keep_alive = False
 
     def _pause_reading(self) -> None:
-        if self._reads:
-            self._reads = False
+        if self.reads:
+            self.reads = False
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read what the client sends, in case that stopped."""
-        if not self._reads:
-            self._reads = True
+        if not self.reads:
+            self.reads = True
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
