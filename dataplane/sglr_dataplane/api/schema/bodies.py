@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -18,6 +17,18 @@ _NUL: Final = b"\\u0000"
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
+class _Refused:
+    """The value of a field that may have to be refused."""
+
+
+class _RefusedSentError(Exception):
+    """A body has such a field."""
+
+
+def _give_up(_kind: type[_Refused], _value: object) -> _Refused:
+    raise _RefusedSentError
+
+
 class BodyReader(Generic[Body]):
     """Reads the bodies of one API: what is known of them is a struct and a table of fields."""
 
@@ -25,18 +36,17 @@ class BodyReader(Generic[Body]):
         """Read bodies as *struct*, which has the honoured ones of *fields*."""
         self._fields = fields
         self._refused = {name: field for name, field in fields.items() if field.fate == "refused"}
-        # With anything to be refused at least two names: of one alone, attrgetter returns no tuple.
-        self._values = attrgetter("__class__", *self._refused)
-        # The table decides what is refused, so these fields are made from it.
-        whole = msgspec.defstruct(
-            f"{struct.__name__}Whole",
-            [(name, Any, None) for name in self._refused],
-            bases=(struct,),
-            frozen=True,
-            kw_only=True,
-        )
-        self._nothing = (whole, *(None for _ in self._refused))
-        self._decoder = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(whole))
+        # Mostly none of these is sent: the first of them ends a decoding that need not keep them.
+        usual, self._whole = self._with(struct, _Refused | None), self._with(struct, Any)
+        self._usual_decoder = msgspec.json.Decoder(usual, dec_hook=_give_up)
+        self._whole_decoder = msgspec.json.Decoder(self._whole)
+
+    def _with(self, struct: type[Body], kind: Any) -> type[Body]:
+        """Return *struct* with the refused fields, each of *kind* or absent."""
+        fields = [(name, kind, None) for name in self._refused]
+        name = f"{struct.__name__}Whole"
+        made = msgspec.defstruct(name, fields, bases=(struct,), frozen=True, kw_only=True)
+        return cast("type[Body]", made)
 
     def read(self, body: bytes) -> Body:
         """Return what *body* says.
@@ -51,7 +61,7 @@ class BodyReader(Generic[Body]):
                 self._refuse_nul(body)
         except RecursionError as error:
             raise refusals.too_deep() from error
-        if self._values(sent) != self._nothing:
+        if type(sent) is self._whole:
             self._refuse_unserved(sent)
         return sent
 
@@ -59,7 +69,10 @@ class BodyReader(Generic[Body]):
         try:
             if not body.isascii():
                 body.decode()  # the decoder skips over unknown fields without reading their text
-            return self._decoder.decode(body)
+            try:
+                return self._usual_decoder.decode(body)
+            except _RefusedSentError:
+                return self._whole_decoder.decode(body)
         except msgspec.ValidationError as error:
             raise refusals.of_validation(error) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
