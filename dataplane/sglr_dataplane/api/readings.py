@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sglr_dataplane.api.answer import Choice
 from sglr_dataplane.api.schema import ChatRequest
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from sglr_dataplane.prompt.conversation import Conversation
     from sglr_dataplane.prompt.tokenizer import Fits
     from sglr_dataplane.recipe import PromptIds, Recipe
+
+
+_NO_ENDS: Final[frozenset[int]] = frozenset()
+_STREAMED: Final = "streamed"
 
 
 async def prompts_of(asked: Asked, recipe: Recipe, size: int, fits: Fits) -> list[PromptIds]:
@@ -42,21 +46,17 @@ def choices_of(
     """Return the fresh choices of every job, each for its prompt, in order."""
     choices: list[Choice] = []
     for prompt, job in zip(prompts, jobs, strict=True):
-        for _ in range(job.sampling.n):
-            choices.append(_choice(asked, recipe, prompt, job))  # noqa: PERF401  # one, nearly always
+        sampling = job.sampling
+        # sglang: ignore_eos switches the request's stop tokens off as well.
+        ends = _NO_ENDS if sampling.ignore_eos else recipe.ends | set(sampling.stop_token_ids)
+        singly = bool(sampling.stop) or job.logprobs is not None
+        for _ in range(sampling.n):
+            if isinstance(asked, ChatRequest):
+                pipeline, thoughts = _chat_pipeline(asked, recipe, prompt, job), asked.thoughts
+            else:
+                pipeline, thoughts = _pipeline(asked, recipe, job), _STREAMED
+            choices.append(Choice(pipeline, ends=ends, one_by_one=singly, thoughts=thoughts))
     return choices
-
-
-def _choice(asked: Asked, recipe: Recipe, prompt: PromptIds, job: Job) -> Choice:
-    sampling = job.sampling
-    ends: frozenset[int] = frozenset()
-    if not sampling.ignore_eos:  # sglang: it switches the request's stop tokens off as well
-        ends = recipe.ends | set(sampling.stop_token_ids)
-    singly = bool(sampling.stop) or job.logprobs is not None
-    if isinstance(asked, ChatRequest):
-        pipeline = _chat_pipeline(asked, recipe, prompt, job)
-        return Choice(pipeline, ends=ends, one_by_one=singly, thoughts=asked.thoughts)
-    return Choice(_pipeline(asked, recipe, job), ends=ends, one_by_one=singly)
 
 
 def _pipeline(asked: Asked, recipe: Recipe, job: Job) -> Pipeline:

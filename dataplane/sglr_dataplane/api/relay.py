@@ -124,10 +124,12 @@ class Relay(Follower):
     def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:
         plain = self._plain
         frames = b""
-        if run is not None:
-            frames = self._told(run.chunks()) if plain is None else plain.told(run)
+        if run is not None and plain is not None:
+            frames = plain.told(run)
+        elif run is not None:
+            chunks = [*run.chunks(), *(chunks or ())]
         if chunks is not None:
-            frames += self._told(chunks)
+            frames += b"".join(map(self._reply.news, self._answer.read(chunks)))
         if self._answer.finished:
             self._held += frames
             return
@@ -137,18 +139,14 @@ class Relay(Follower):
             self._held += frames
         else:
             self._write(frames)
-            if (
-                run is None or len(run.token_ids) == 1
-            ):  # what comes in heaps is better read in heaps
+            if run is None or len(run.token_ids) == 1:
+                # What comes in heaps is better read in heaps.
                 self._lay()
 
     def _write(self, frames: bytes) -> None:
         if frames:
             self._outlet.write(frames)
             self._exchange.spoke_at = self._now()
-
-    def _told(self, chunks: list[Chunk]) -> bytes:
-        return b"".join(map(self._reply.news, self._answer.read(chunks)))
 
 
 class _PlainWay:
