@@ -19,7 +19,7 @@ from sglr_dataplane.engine.h2.errors import (
 )
 from sglr_dataplane.engine.h2.headers import Fields, pack_fields
 from sglr_dataplane.engine.h2.splitter import Splitter, frame_message
-from sglr_dataplane.engine.h2.status import error_of_failure, read_end, read_refusal
+from sglr_dataplane.engine.h2.status import error_of_failure, read_end, refusal_of, speaks_grpc
 from sglr_dataplane.engine.h2.stream import Stream
 from support.h2peer import message
 
@@ -157,10 +157,10 @@ def test_an_http_status_becomes_grpcs(status: bytes) -> None:
     """By the table of gRPC's specification."""
     head = ((b":status", status), (b"content-type", b"text/html"))
     expected = grpc.StatusCode[HTTP[status]].value[0]
-    refusal = read_refusal(head)
+    refusal = refusal_of(head)
     ended = read_end(an_answer(head=head))
 
-    assert refusal is not None
+    assert not speaks_grpc(head)
     assert ended is not None
     assert refusal.code == ended.code == expected
     assert status.decode() in refusal.details
@@ -181,15 +181,16 @@ def test_a_grpc_status_counts_more_than_http_s() -> None:
 )
 def test_grpc_content_types_are_accepted(kind: bytes) -> None:
     """With or without the message format's name."""
-    assert read_refusal(((b":status", b"200"), (b"content-type", kind))) is None
+    assert speaks_grpc(((b":status", b"200"), (b"content-type", kind)))
 
 
 @pytest.mark.parametrize("kind", [b"", b"text/html", b"application/json"])
 def test_other_content_types_are_refused(kind: bytes) -> None:
     """A body that is no gRPC is never read as messages."""
-    error = read_refusal(((b":status", b"200"), (b"content-type", kind)))
+    head = ((b":status", b"200"), (b"content-type", kind))
+    error = refusal_of(head)
 
-    assert error is not None
+    assert not speaks_grpc(head)
     assert error.code == grpc.StatusCode.UNKNOWN.value[0]
 
 

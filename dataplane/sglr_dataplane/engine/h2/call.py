@@ -13,7 +13,7 @@ from sglr_dataplane.engine.h2.status import (
     INTERNAL,
     CallError,
     read_end,
-    read_refusal,
+    refusal_of,
     speaks_grpc,
 )
 from sglr_dataplane.engine.h2.stream import Lane, Stream
@@ -205,21 +205,14 @@ class Call:
                 self._link = self._stream = None
                 self._dialer.dial(self)
                 return
-            self._look_at_head(stream)
+            head = stream.head
+            self._head_seen = head is not None
+            # An answer that is trailers only says its own status, whatever HTTP's is.
+            if head is not None and stream.trailers is not head and not speaks_grpc(head):
+                self.fail(refusal_of(head))
         if stream.ended or stream.failure is not None:
             self.is_over = True
         if self.is_over:
             self.notify()
         elif stream.payloads and self._listener is not None:
             self._listener()
-
-    def _look_at_head(self, stream: Stream) -> None:
-        """Fail a call whose answer is none of gRPC's before its body is read as messages."""
-        head = stream.head
-        if head is None:
-            return
-        self._head_seen = True
-        # An answer that is trailers only says its own status, whatever HTTP's is.
-        refusal = None if stream.trailers is head or speaks_grpc(head) else read_refusal(head)
-        if refusal is not None:
-            self.fail(refusal)

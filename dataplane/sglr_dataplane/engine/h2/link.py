@@ -47,8 +47,8 @@ class Link(asyncio.Protocol):
         Args:
             limits: What the peer may do.
             keepalive: How a dead peer is noticed.
-            on_change: Called when a stream may have become possible or impossible: after SETTINGS,
-                after GOAWAY, after a stream's end and after the connection's.
+            on_change: Called when a stream may have become possible after one was refused, and when
+                none is possible any more.
         """
         self._loop = asyncio.get_running_loop()
         self._machine = Machine(limits)
@@ -61,6 +61,8 @@ class Link(asyncio.Protocol):
         """True while a read is worked through: its output leaves in one write at the end."""
         self._has_changed = False
         """Whether the running read, or a cancel in it, ended a stream or changed the connection."""
+        self._has_refused = False
+        """Whether a stream was refused since the owner last heard of a change."""
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._pinged_at = 0.0
@@ -98,6 +100,7 @@ class Link(asyncio.Protocol):
             listener: Called after each read that brings the stream news.
         """
         if not self._machine.can_open:
+            self._has_refused = True
             return None
         stream = self._machine.open(block, body)
         stream.listener = listener
@@ -242,11 +245,14 @@ class Link(asyncio.Protocol):
     def _settle_change(self) -> None:
         """Close a connection that takes no streams and has none; tell the owner what changed."""
         self._has_changed = False
-        if not self._machine.streams:
+        machine = self._machine
+        if not machine.streams:
             self._emptied_at = self._loop.time()
-        if not self._machine.takes_streams and not self._machine.streams:
+        if not machine.takes_streams and not machine.streams:
             self.close()
-        self._on_change(self)
+        if self._has_refused or not machine.takes_streams:
+            self._has_refused = False
+            self._on_change(self)
 
     def _tell(self, streams: Iterable[Stream]) -> None:
         """Call the listeners of *streams*."""

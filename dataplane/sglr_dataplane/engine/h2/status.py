@@ -78,8 +78,9 @@ def read_end(stream: Stream) -> CallError | None:
     fields = dict(stream.trailers)
     status = fields.get(b"grpc-status")
     if status is None:
-        refusal = None if stream.head is None else read_refusal(stream.head)
-        return refusal or CallError(UNKNOWN, "The answer ended without a gRPC status.")
+        if stream.head is not None and not speaks_grpc(stream.head):
+            return refusal_of(stream.head)
+        return CallError(UNKNOWN, "The answer ended without a gRPC status.")
     if status == b"0":
         return None
     details = unquote_to_bytes(fields.get(b"grpc-message", b"")).decode(errors="replace")
@@ -93,10 +94,8 @@ def read_end(stream: Stream) -> CallError | None:
 _STATUS_DIGITS: Final = 9
 
 
-def read_refusal(head: Fields) -> CallError | None:
-    """Return why an answer that starts with *head* is none of gRPC's; None if it is one."""
-    if speaks_grpc(head):
-        return None
+def refusal_of(head: Fields) -> CallError:
+    """Return why an answer that starts with *head*, which is none of gRPC's, is refused."""
     fields = dict(head)
     status = fields[b":status"]
     if status != b"200":
