@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -34,6 +35,12 @@ class BreakerState(StrEnum):
     """None, until its time is over."""
     HALF_OPEN = "half_open"
     """One at a time, to see."""
+
+
+# By names of this file: to take a member from its enum takes as long as a call.
+SUCCEEDED: Final = Outcome.SUCCEEDED
+_FAILED: Final = Outcome.FAILED
+CLOSED: Final = BreakerState.CLOSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Breaker:
         """Start closed."""
         self._settings = settings or BreakerSettings()
         self._window = Window(self._settings.window)
-        self.state = BreakerState.CLOSED
+        self.state = CLOSED
         """Whom it lets through, as of the last thing it heard."""
         self._period = 0
         self._failures = 0
@@ -98,7 +105,7 @@ class Breaker:
         """Return whether a job may go through at *now*."""
         if self.state is BreakerState.OPEN:
             return now >= self._until
-        return self.state is BreakerState.CLOSED or not self._probing
+        return self.state is CLOSED or not self._probing
 
     def enter(self, now: float) -> Permit:
         """Return the permit of a job that starts now; it must be given back.
@@ -106,7 +113,7 @@ class Breaker:
         A job may start although the breaker does not admit it, as the last resort: if it answers,
         the breaker closes, and if it fails nothing changes.
         """
-        if self.state is BreakerState.CLOSED:
+        if self.state is CLOSED:
             return Permit(self._period, is_probe=False)
         if self.state is BreakerState.OPEN and now >= self._until:
             self._become(BreakerState.HALF_OPEN)
@@ -120,7 +127,7 @@ class Breaker:
         A generation may take half an hour, and nobody waits for its end to know that the worker
         is back.
         """
-        if permit.period == self._period and self.state is not BreakerState.CLOSED:
+        if permit.period == self._period and self.state is not CLOSED:
             self._close(now)
             permit.period = self._period
             permit.is_probe = False
@@ -131,16 +138,16 @@ class Breaker:
             return
         if permit.is_probe:
             self._probing = False
-        if outcome is Outcome.FAILED:
+        if outcome is _FAILED:
             self._failed(permit, now)
-        elif outcome is Outcome.SUCCEEDED and self.state is BreakerState.CLOSED:
+        elif outcome is SUCCEEDED and self.state is CLOSED:
             self._failures = 0
             self._window.add(now, first=1)
-        elif outcome is Outcome.SUCCEEDED:
+        elif outcome is SUCCEEDED:
             self._close(now)
 
     def _failed(self, permit: Permit, now: float) -> None:
-        if self.state is BreakerState.CLOSED:
+        if self.state is CLOSED:
             self._failures += 1
             self._window.add(now, second=1)
             if self._is_too_much(now):
@@ -159,7 +166,7 @@ class Breaker:
         )
 
     def _open(self, now: float) -> None:
-        if self.state is BreakerState.CLOSED and now - self._closed_at > self._settings.longest:
+        if self.state is CLOSED and now - self._closed_at > self._settings.longest:
             # It was well for long: this is a new trouble, not the old one.
             self._openings = 0
         length = self._settings.ejection * 2.0 ** min(self._openings, 30)
@@ -172,7 +179,7 @@ class Breaker:
         self._failures = 0
         self._window.clear()
         self._closed_at = now
-        self._become(BreakerState.CLOSED)
+        self._become(CLOSED)
 
     def _become(self, state: BreakerState) -> None:
         self.state = state

@@ -46,16 +46,19 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
         return self.opens is None or backend.key in self.opens
 
 
+_STICKY: Final = PolicyName.SESSION_STICKY
+_BY_KEY: Final = PolicyName.CONSISTENT_HASH
+
 NOBODY: Final = Caller()
 """A sender of whom nothing is known."""
 
 
 def routing_key(routing: Routing, caller: Caller) -> str:
     """Return what *routing*'s policy goes by for a request of *caller*; ``""`` when there is none."""
-    if routing.policy is PolicyName.SESSION_STICKY:
+    if routing.policy is _STICKY:
         return caller.headers.get(routing.session_sticky.header.lower(), "")
     wanted = routing.consistent_hash
-    if routing.policy is not PolicyName.CONSISTENT_HASH or wanted is None:
+    if routing.policy is not _BY_KEY or wanted is None:
         return ""
     if wanted.header is not None and (key := caller.headers.get(wanted.header.lower())):
         return key

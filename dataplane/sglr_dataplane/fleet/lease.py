@@ -12,7 +12,7 @@ from sglr_dataplane.errors import (
     WorkerBusyError,
     WorkerUnavailableError,
 )
-from sglr_dataplane.fleet.breaker import BreakerState, Outcome
+from sglr_dataplane.fleet.breaker import CLOSED, SUCCEEDED, Outcome
 from sglr_dataplane.fleet.worker import BUSY
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Lease:
         """Note that the worker has begun to answer: it is alive, whatever was thought of it."""
         now = self._clock()
         worker = self.worker
-        if worker.breaker.state is not BreakerState.CLOSED:
+        if worker.breaker.state is not CLOSED:
             worker.breaker.answered(self._permit, now)
         worker.answered(now, now - self._began)
         if self._span is not None:
@@ -85,7 +85,7 @@ class Lease:
         self.outcome = outcome
         now, worker = self._clock(), self.worker
         worker.breaker.leave(self._permit, outcome, now)
-        if outcome is Outcome.SUCCEEDED:
+        if outcome is SUCCEEDED:
             worker.answered_at = now
         worker.end(self.engine)
         if self._span is not None:

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from sglr_dataplane.fleet.breaker import BreakerState
+from sglr_dataplane.fleet.breaker import CLOSED
 from sglr_dataplane.fleet.worker import Worker, WorkerState
 from sglr_proto.backend import LastResort, OutlierDetection
 from sglr_proto.snapshot import EndpointState
@@ -35,7 +35,6 @@ _NOWHERE: Final = 5
 """Where those are that may take nothing."""
 
 _READY: Final = WorkerState.READY
-_CLOSED: Final = BreakerState.CLOSED
 _WANTED: Final = EndpointState.READY
 
 
@@ -109,7 +108,7 @@ def offer(
             worker.state is _READY
             and not worker.suspect
             and worker.full_at is None
-            and worker.breaker.state is _CLOSED
+            and worker.breaker.state is CLOSED
             and worker.endpoint.state is _WANTED
         ):
             place, left = 0, (worker.most_jobs if limit is None else limit) - worker.in_flight

@@ -12,7 +12,7 @@ from sglr_dataplane.errors import (
     RouterError,
     TruncatedStreamError,
 )
-from sglr_dataplane.fleet.breaker import Outcome
+from sglr_dataplane.fleet.breaker import SUCCEEDED, Outcome
 from sglr_dataplane.fleet.waits import Wait, over
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Stream:
             if chunk is None:
                 chunk = await self._next()
         except StopAsyncIteration:
-            self.lease.end(Outcome.SUCCEEDED)
+            self.lease.end(SUCCEEDED)
             raise
         except RouterError as failure:
             raise self.failed(failure) from failure.__cause__
@@ -150,7 +150,7 @@ class Stream:
 
     async def aclose(self) -> None:
         """Give the worker back and cancel its call; safe to call twice."""
-        self.lease.end(Outcome.ABANDONED if self._unfinished else Outcome.SUCCEEDED)
+        self.lease.end(Outcome.ABANDONED if self._unfinished else SUCCEEDED)
         await self._chunks.aclose()
 
     def _next(self) -> Awaitable[Chunk]:

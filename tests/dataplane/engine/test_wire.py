@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from typing import Any
 
 import pytest
@@ -94,6 +95,14 @@ def test_ids_out_of_range_are_refused(ids: tuple[int, ...]) -> None:
     """They cannot be a token of any vocabulary."""
     with pytest.raises(ValueError, match=r"range\(2\*\*32\)"):
         pack_ids(ids)
+
+
+@pytest.mark.parametrize("top", [5, 2**28])
+def test_an_encoders_array_is_written_as_its_numbers_are(top: int) -> None:
+    """Whichever way the ids come."""
+    ids = (*range(9_000), top)
+
+    assert pack_ids(array("I", ids)) == pack_ids(ids)
 
 
 def test_no_ids_are_no_bytes() -> None:

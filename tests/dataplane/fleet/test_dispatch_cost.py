@@ -17,18 +17,18 @@ FEW, MANY = 10, 60
 
 
 async def calls_of_a_job(workers: int, policy: PolicyName) -> int:
-    """Return the Python calls from dispatch to the end of the stream, the third time."""
+    """Return the Python calls from dispatch to the end of the stream, of workers that had jobs."""
     registry = a_registry(
         {f"w{n}": ScriptedEngine() for n in range(workers)},
         backend=a_backend(routing=Routing(policy=policy)),
     )
-    dispatcher, calls = Dispatcher(registry), 0
+    dispatcher, calls, least = Dispatcher(registry), 0, sys.maxsize
 
     def count(_frame: FrameType, event: str, _arg: object) -> None:
         nonlocal calls
         calls += event == "call"
 
-    for _ in range(3):
+    for place in range(2 * workers + 10):
         calls = 0
         before = sys.getprofile()
         sys.setprofile(count)
@@ -38,7 +38,9 @@ async def calls_of_a_job(workers: int, policy: PolicyName) -> int:
                     pass
         finally:
             sys.setprofile(before)
-    return calls
+        # Once in a while a timer is set, or a window turned.
+        least = min(least, calls) if place > workers else least
+    return least
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,6 @@ async def test_a_well_worker_more_costs_a_job_what_its_policy_asks_of_it(
     assert many - few <= each * (MANY - FEW) + 5  # a draw may take a branch more
 
 
-async def test_a_job_on_one_worker_costs_the_fleet_about_a_hundred_calls() -> None:
+async def test_a_job_on_one_worker_costs_the_fleet_some_seventy_calls() -> None:
     """Most of a request's CPU time is spent in the interpreter: what is added here must be seen."""
-    assert await calls_of_a_job(1, PolicyName.ROUND_ROBIN) < 120
+    assert await calls_of_a_job(1, PolicyName.ROUND_ROBIN) < 85

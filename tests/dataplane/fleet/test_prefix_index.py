@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +74,12 @@ def test_depths_are_the_longest_common_beginnings(
             if any(prompt[:size] == tuple(asked[:size]) for prompt in known):
                 longest = size // 2
         assert found[f"w{n}"] == longest
+
+
+def test_blocks_of_an_encoders_array_are_those_of_its_numbers() -> None:
+    """And what is in no whole block has no hash."""
+    ids = (7, 2**32 - 1, 0, 5, 9)
+
+    assert block_hashes(array("I", ids), 2, 9) == block_hashes(ids, 2, 9)
+    assert len(set(block_hashes(ids, 2, 9))) == 2
+    assert block_hashes(ids, 2, 9)[:1] == block_hashes(ids, 2, 1)
