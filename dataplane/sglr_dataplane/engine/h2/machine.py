@@ -82,7 +82,7 @@ class Machine(Inbound):
         sender = self._sender
         if len(block) <= sender.frame_size:
             head = HEAD.pack(len(block) << 8 | FrameType.HEADERS, Flag.END_HEADERS, stream.id)
-            self.output.append(head + block)
+            self.output += (head, block)
         else:
             self.output.extend(split_header_block(stream.id, block, sender.frame_size))
         sender.send(stream, body, self.output)

@@ -43,7 +43,7 @@ class Sender:
             return
         self.window -= size
         stream.send_window -= size
-        out.append(HEAD.pack(size << 8 | FrameType.DATA, Flag.END_STREAM, stream.id) + body)
+        out += (HEAD.pack(size << 8 | FrameType.DATA, Flag.END_STREAM, stream.id), body)
 
     def drop(self, stream: Stream) -> None:
         """Forget what *stream* has left to send."""
