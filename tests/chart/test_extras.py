@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 import re
@@ -119,8 +120,6 @@ def test_policies_narrow_down_to_the_peers_given() -> None:
 
 def test_the_demo_s_workers_understand_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's own parser takes them, and the model they name is in the package."""
-    import argparse
-
     first = container(render({"demo": {"enabled": True}}), "sglr-demo")
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
@@ -132,6 +131,33 @@ def test_the_demo_s_workers_understand_their_flags(monkeypatch: pytest.MonkeyPat
     inside = str(arguments.tokenizer).split("/dist-packages/")[1].split("/")
     assert inside[0] == sim.__name__.split(".")[0]
     assert package_files(inside[0]).joinpath(inside[1], "tokenizer.json").is_file()
+
+
+def test_the_example_workers_are_those_of_the_example_backend() -> None:
+    """Applied together they serve: model, namespace, Service and port fit, and others reach them."""
+    folder = ROOT / "examples"
+    deployment, service = yaml.safe_load_all((folder / "workers-simulated.yaml").read_text())
+    backend = yaml.safe_load((folder / "backend-service.yaml").read_text())
+    [worker] = deployment["spec"]["template"]["spec"]["containers"]
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_args(worker["args"])
+
+    assert worker["command"] == ["sglr", "sim-worker"]
+    assert (arguments.host, arguments.port) == ("0.0.0.0", 30000)
+    assert arguments.model_name == backend["spec"]["model"]["name"]
+    assert {each["metadata"]["namespace"] for each in (deployment, service, backend)} == {
+        "inference"
+    }
+    assert backend["spec"]["workers"]["service"] == {
+        "name": service["metadata"]["name"],
+        "portName": service["spec"]["ports"][0]["name"],
+    }
+    assert "tokenizer" not in backend["spec"], "the workers send theirs"
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels == service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["ports"][0]["targetPort"] == worker["ports"][0]["name"]
+    assert worker["image"] == container(render({}), "sglr-router")["image"]
 
 
 def test_the_notes_lead_to_a_chat() -> None:

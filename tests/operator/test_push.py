@@ -10,8 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from sglr_dataplane.fleet import intake_file
-from sglr_dataplane.fleet.ailments import BackendHealth
+from sglr_dataplane.fleet import ailments, intake_file
 from sglr_operator.conditions import RouterView
 from sglr_operator.config import Address
 from sglr_operator.push import new_server
@@ -197,8 +196,8 @@ async def test_worker_health_is_counted_over_all_routers() -> None:
     async with listening(an_operator()) as operator:
         operator.say("a", "10.0.0.1", "10.0.0.2")
         operator.publisher.complete(ONE)
-        good = {"inference/a": BackendHealth({"x": None, "y": None})}
-        bad = {"inference/a": BackendHealth({"x": None, "y": "no route"}, "no tokenizer")}
+        good = {"inference/a": ailments.BackendHealth({"x": None, "y": None})}
+        bad = {"inference/a": ailments.BackendHealth({"x": None, "y": "no route"}, "no tokenizer")}
         async with (
             routing(operator.port, "r0", health=lambda: good),
             routing(operator.port, "r1", health=lambda: bad),
