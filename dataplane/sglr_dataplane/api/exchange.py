@@ -50,34 +50,33 @@ _SSE: Final = (
 class Exchange:
     """One HTTP request and the answer to it, from the front door to the log line."""
 
-    __slots__ = (
-        "_direct",
-        "_receive",
-        "_scope",
-        "_send",
-        "arrived",
-        "content_sent_at",
-        "facts",
-        "failure",
-        "fields",
-        "headers",
-        "is_confined",
-        "is_over",
-        "key",
-        "method",
-        "must_close",
-        "opens",
-        "outlet",
-        "path",
-        "rates",
-        "request_id",
-        "spoke_at",
-        "status",
-        "streams",
-        "task",
-        "text",
-        "warnings",
-    )
+    text: bytes | None = None
+    """The request's body; None before it was read."""
+    key: Key | None = None
+    """The router's key that it came with; None for none."""
+    opens: tuple[str, frozenset[str]] | None = None
+    """Whose key it came with, and the backends it opens; None for none of a backend's own."""
+    is_confined = False
+    """Whether it may use those backends and no others."""
+    failure: str | None = None
+    """What the request failed with, although its status may be sent; None: nothing."""
+    status = 0
+    """The answer's; 0 before it has begun."""
+    warnings: Sequence[str] = ()
+    """What the client is told in headers: what of its request had no effect."""
+    streams = False
+    """Whether a stream of events has begun."""
+    is_over = False
+    """Whether all of the answer was sent."""
+    must_close = False
+    """Whether the connection ends with the answer."""
+    rates: Callable[[], Iterable[tuple[str, str]]] | None = None
+    """Returns the headers that tell the key's rates; None without one."""
+    content_sent_at: float | None = None
+    """The access clock's reading when a stream's first content was sent; None before, and without a
+    stream."""
+    spoke_at = 0.0
+    """The reading of the loop's clock when events were last sent."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, arrived: float) -> None:
         """Hold the three parts of an ASGI call, which *arrived* by the access log's clock."""
@@ -99,36 +98,9 @@ class Exchange:
             _given_id(self.headers) if _ID in self.fields else "req_" + urandom(12).hex()
         )
         """What client, router and logs call the request."""
-        self.text: bytes | None = None
-        """The request's body; None before it was read."""
         self.arrived = arrived
-        self.key: Key | None = None
-        """The router's key that it came with; None for none."""
-        self.opens: tuple[str, frozenset[str]] | None = None
-        """Whose key it came with, and the backends it opens; None for none of a backend's own."""
-        self.is_confined = False
-        """Whether it may use those backends and no others."""
         self.facts: dict[str, object] = scope.setdefault("state", {}).get("facts") or {}
         """What the log line says besides; never content."""
-        self.failure: str | None = None
-        """What the request failed with, although its status may be sent; None: nothing."""
-        self.status = 0
-        """The answer's; 0 before it has begun."""
-        self.warnings: Sequence[str] = ()
-        """What the client is told in headers: what of its request had no effect."""
-        self.streams = False
-        """Whether a stream of events has begun."""
-        self.is_over = False
-        """Whether all of the answer was sent."""
-        self.must_close = False
-        """Whether the connection ends with the answer."""
-        self.rates: Callable[[], Iterable[tuple[str, str]]] | None = None
-        """Returns the headers that tell the key's rates; None without one."""
-        self.content_sent_at: float | None = None
-        """The access clock's reading when a stream's first content was sent; None before, and
-        without a stream."""
-        self.spoke_at = 0.0
-        """The reading of the loop's clock when events were last sent."""
         outlet = scope.get("extensions", _NONE).get(EXTENSION)
         self.outlet: Outlet | None = outlet
         """The way past ASGI for events after the first; None where there is none."""

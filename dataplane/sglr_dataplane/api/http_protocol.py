@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
@@ -78,9 +79,8 @@ class BoundedProtocol(asyncio.Protocol):
         """The request that is or was answered last."""
         self._waiting = deque[Cycle]()
         """Requests that came before the one before was answered, the next one first."""
-        self._head_bytes = self._head_lines = 0
         self._unfinished = 0
-        """Bytes that came since the parser last told of something: it keeps them."""
+        """Bytes that came since a head began, or the parser told of something behind it."""
         self._in_head = True
         self._has_begun = False
         """Whether a byte of the head that is not complete has come."""
@@ -152,39 +152,33 @@ class BoundedProtocol(asyncio.Protocol):
         self._url = b""
         self._headers = []
         self._awaits_continue = False
-        self._head_bytes = self._head_lines = self._unfinished = 0
+        self._unfinished = 0
         self._in_head = self._has_begun = True
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the URL."""
         self._url += url
-        self._unfinished = 0
-        self._head_bytes += len(url)
-        if self._head_bytes > self.limits.head_bytes:
-            self._stop()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; a trailer is dropped: it comes after everybody has read the headers."""
-        self._unfinished = 0
-        self._head_lines += 1
-        self._head_bytes += len(name) + len(value) + _LINE_EXTRA
-        limits = self.limits
-        if self._head_bytes > limits.head_bytes or self._head_lines > limits.head_lines:
-            self._stop()
         if self._in_head:
             name = name.lower()
             self._headers.append((name, value))
-            if name == b"expect" and value.lower() == b"100-continue":
-                self._awaits_continue = True
+            if name == b"expect":
+                self._awaits_continue = value.lower() == b"100-continue"
 
-    def _stop(self) -> None:
+    def _check_head(self) -> None:
         """Have the parser end with the refusal of a head that is too large."""
-        self._refusal = too_large(self.limits)
-        raise self._refusal
+        lines, limits = self._headers, self.limits
+        size = len(self._url) + sum(map(len, chain.from_iterable(lines))) + _LINE_EXTRA * len(lines)
+        if size > limits.head_bytes or len(lines) > limits.head_lines:
+            self._refusal = too_large(limits)
+            raise self._refusal
 
     def on_headers_complete(self) -> None:
         """Begin to answer, unless the request is parsed again."""
         parser = self._parser
+        self._check_head()
         self._unfinished = 0
         self._method = parser.get_method().decode("ascii")
         if parser.should_upgrade():

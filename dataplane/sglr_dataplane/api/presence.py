@@ -36,7 +36,7 @@ class Presence:
         """
         self._exchange = exchange
         self._keepalive = keepalive
-        self._loop = asyncio.get_running_loop()
+        self._loop = exchange.task.get_loop()
         self._cancelling = exchange.task.cancelling()
         self._has_left = False
         self._timer: asyncio.TimerHandle | None = None
