@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from sglr_dataplane.api.front_door import FrontDoor
 from sglr_dataplane.app import Router
 from sglr_dataplane.config import RouterConfig
 from sglr_operator import cli as operator_cli
@@ -111,7 +112,9 @@ def test_a_pre_stop_hook_needs_no_shell(wait: str, hook: bool) -> None:
 def test_the_routers_are_probed_where_they_answer() -> None:
     """Alive and ready are different questions: a router without workers is not restarted."""
     first = container(render(), "sglr-router")
-    paths = {getattr(route, "path", "") for route in Router(RouterConfig()).app.routes}
+    app = Router(RouterConfig()).app
+    assert isinstance(app, FrontDoor)
+    paths = {path for path, _ in app.served}
 
     for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
         assert first[probe]["httpGet"] == {"path": path, "port": "http", "scheme": "HTTP"}
