@@ -67,6 +67,8 @@ class Choice:
             thoughts: How thinking is told.
         """
         self._pipeline = pipeline
+        self.is_prose = pipeline.is_prose
+        """Whether all of it is content: then :attr:`counted` is what it costs."""
         self._ends = ends
         self._one_by_one = one_by_one
         self._reads_whole = not (one_by_one or pipeline.may_think)
@@ -154,7 +156,7 @@ class Choice:
             self._logprobs += piece.extras.logprobs
             self._prompt_logprobs += piece.extras.prompt_logprobs
         pipeline = self._pipeline
-        if pipeline.is_prose:
+        if self.is_prose:
             return pipeline.feed(piece)
         thought = pipeline.thinks
         deltas = pipeline.feed(piece)
@@ -170,7 +172,7 @@ class Choice:
         news = News(
             index,
             deltas,
-            self.counted if self._pipeline.is_prose else self.usage,
+            self.counted if self.is_prose else self.usage,
             tuple(self._ids),
             tuple(self._logprobs),
             self._prompt_logprobs,
@@ -217,7 +219,9 @@ class Answer:
     def usages(self) -> list[Usage]:
         """By choice, what it has cost so far."""
         only = self.only
-        return [choice.usage for choice in self._choices] if only is None else [only.usage]
+        if only is not None and only.is_prose:
+            return [only.counted]
+        return [choice.usage for choice in self._choices]
 
     def read(self, chunks: Sequence[Chunk]) -> list[News]:
         """Return what *chunks* tell, behind what nobody has asked for yet."""

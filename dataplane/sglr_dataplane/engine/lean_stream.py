@@ -267,8 +267,9 @@ class LeanStream(WaitingStream):
     async def aclose(self) -> None:
         """End the worker's call if it still runs, without awaiting it."""
         self._chunks.clear()
-        self.failure = None
-        self.close()
+        self.failure = self._on_news = None
+        if not self.is_over:
+            self.close()
 
     # --- the call -------------------------------------------------------------------------------
 

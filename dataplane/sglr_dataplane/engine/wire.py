@@ -246,7 +246,8 @@ class ChunkReader:
         self.before, self.after = before, message[after_at:]
         self.index, self._prompt = numbers.get(0x40, 0), prompt
         self._cached, self._reasoning = numbers.get(0x20, 0), numbers.get(0x48, 0)
-        return (number_of(word),), self.usage(count), self.index
+        usage = Usage(prompt, count, self._cached, self._reasoning)
+        return (number_of(word),), usage, self.index
 
     def read_end(self, message: bytes) -> End | None:
         """Return what the last message of a choice says; None if the stubs must read it."""
