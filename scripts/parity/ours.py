@@ -77,7 +77,7 @@ async def of_router(recipe: Recipe, body: Json) -> Ours:
             "kwargs": dict(conversation.template_kwargs),
             "start": conversation.add_generation_prompt or conversation.continue_final_message,
         }
-        ids = (await recipe.prompt(conversation, 0)).ids
+        ids = recipe.chat_prompt(conversation).ids
     except RouterError as error:
         return Ours(None, str(error), given)
     # What is continued is no matter of the template: only its own part is compared with it.

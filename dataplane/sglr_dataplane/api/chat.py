@@ -20,7 +20,7 @@ from sglr_dataplane.api.together import dispatch_all
 from sglr_dataplane.errors import NoAvailableWorkersError, NotServedError, RouterError
 from sglr_dataplane.job import Job, LogprobsWish, new_job_id
 from sglr_dataplane.prompt.length import check_length
-from sglr_dataplane.prompt.sampling import defaults_of, sampling_of
+from sglr_dataplane.prompt.sampling import defaults_of, max_new_tokens, sampling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.api.together import Chunks
     from sglr_dataplane.config import Limits
+    from sglr_dataplane.engine import EngineFacts
     from sglr_dataplane.fleet.caller import Caller
     from sglr_dataplane.fleet.dispatch import Dispatcher
     from sglr_dataplane.fleet.registry import Registry
     from sglr_dataplane.metrics import RouterMetrics, Stages
-    from sglr_dataplane.prompt.tokenizer import Fits
     from sglr_dataplane.recipe import PromptIds, Recipe, Recipes
 
 _DECODE_IN_THREAD_ABOVE: Final = 500_000
@@ -135,10 +135,26 @@ class Walk:
     async def _sent(self, exchange: Exchange, question: Question, recipe: Recipe) -> Sent:
         """Return what *question* becomes with *recipe*, sent to workers, of whom one has answered."""
         asked, key = question.asked, recipe.backend_key
-        prompts = await prompts_of(asked, recipe, question.size, self._fits(asked, recipe))
+        abilities = self._registry.abilities(key)
+        facts = abilities.facts
+        if facts is not None and not facts.is_generation:
+            raise NotServedError(
+                f"The model {asked.model or recipe.model!r} embeds; it generates no text.",
+                param="model",
+            )
+        fits = partial(
+            check_length,
+            max_new_tokens=max_new_tokens(asked.sampling),
+            longest_prompt=abilities.longest_prompt,
+            context=abilities.context,
+            param=asked.prompt_field,
+        )
+        make = partial(prompts_of, asked, recipe, fits)
+        is_quick = recipe.is_quick(question.size)
+        prompts = make() if is_quick else await recipe.aside(question.size, make)
         warnings, jobs, tokens = list(asked.warnings), list[Job](), 0
         for prompt in prompts:
-            jobs.append(self._job(asked, recipe, prompt, warnings))
+            jobs.append(self._job(asked, recipe, prompt, facts, warnings))
             tokens += len(prompt.ids)
         exchange.warnings = warnings
         exchange.facts |= {"job": jobs[0].id, "prompt_tokens": tokens}
@@ -163,26 +179,15 @@ class Walk:
             raise failure
         return spare
 
-    def _fits(self, asked: Asked, recipe: Recipe) -> Fits:
-        """Return what refuses a prompt that no worker takes, whatever is to be generated."""
-        abilities = self._registry.abilities(recipe.backend_key)
-        return partial(
-            check_length,
-            max_new_tokens=None,
-            longest_prompt=abilities.longest_prompt,
-            context=abilities.context,
-            param=asked.prompt_field,
-        )
-
-    def _job(self, asked: Asked, recipe: Recipe, prompt: PromptIds, warnings: list[str]) -> Job:
+    def _job(
+        self,
+        asked: Asked,
+        recipe: Recipe,
+        prompt: PromptIds,
+        facts: EngineFacts | None,
+        warnings: list[str],
+    ) -> Job:
         """Return the job of one prompt; *warnings* gets what has no effect on it."""
-        abilities = self._registry.abilities(recipe.backend_key)
-        facts = abilities.facts
-        if facts is not None and not facts.is_generation:
-            raise NotServedError(
-                f"The model {asked.model or recipe.model!r} embeds; it generates no text.",
-                param="model",
-            )
         vocab_size = recipe.vocabulary.size
         held = constraint_of(asked, recipe, prompt, facts)
         if held.warnings:
@@ -192,13 +197,6 @@ class Walk:
             vocab_size=vocab_size,
             defaults=defaults_of(facts.default_sampling_params if facts else ""),
             constraint=held.constraint,
-        )
-        check_length(
-            len(prompt.ids),
-            sampling.max_new_tokens,
-            longest_prompt=abilities.longest_prompt,
-            context=abilities.context,
-            param=asked.prompt_field,
         )
         return Job(
             id=new_job_id(),

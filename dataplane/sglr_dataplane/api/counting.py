@@ -27,5 +27,5 @@ class CountTokens:
         body = await exchange.body(self._limits.max_body_bytes)
         asked = await aside(len(body), lambda: decode_messages(body, counts_only=True))
         recipe = self._recipes.find(asked.model, caller_of(exchange))
-        prompt = await recipe.prompt(asked.conversation, len(body))
+        prompt = await recipe.aside(len(body), lambda: recipe.chat_prompt(asked.conversation))
         await exchange.answer({"input_tokens": len(prompt.ids)})

@@ -69,10 +69,10 @@ class Embeddings:
             )
         exchange.note(model=asked.model, stream=False)
         with Presence(exchange):
-            prompts = [
-                await recipe.completion_prompt(each, path, len(body))
-                for each, path in zip(asked.inputs, asked.paths, strict=True)
-            ]
+            inputs = zip(asked.inputs, asked.paths, strict=True)
+            prompts = await recipe.aside(
+                len(body), lambda: [recipe.text_prompt(each, path) for each, path in inputs]
+            )
             jobs = [self._job(asked, recipe, prompt) for prompt in prompts]
             vectors, tokens = await self._embedded(recipe, jobs, caller)
         _check_dimensions(asked, len(vectors[0]))

@@ -26,16 +26,16 @@ _NO_ENDS: Final[frozenset[int]] = frozenset()
 _STREAMED: Final = "streamed"
 
 
-async def prompts_of(asked: Asked, recipe: Recipe, size: int, fits: Fits) -> list[PromptIds]:
-    """Return the prompts of *asked*, whose body had *size* bytes: one, or as many as it lists.
+def prompts_of(asked: Asked, recipe: Recipe, fits: Fits) -> list[PromptIds]:
+    """Return the prompts of *asked*, one or as many as it lists; may take long: ``Recipe.aside``.
 
     Raises:
         InvalidRequestError: The template, the tokenizer or *fits* refuses one.
     """
     if isinstance(asked, ChatRequest):
-        return [await recipe.prompt(asked.conversation, size, fits)]
+        return [recipe.chat_prompt(asked.conversation, fits)]
     return [
-        await recipe.completion_prompt(prompt, path, size, fits)
+        recipe.text_prompt(prompt, path, fits)
         for prompt, path in zip(asked.prompts, asked.paths, strict=True)
     ]
 

@@ -75,7 +75,8 @@ class Tokenize:
             if sent.prompt is not None:
                 raise invalid("messages", "expected either 'prompt' or 'messages'")
             asked = await aside(len(body), lambda: decode_chat(body))
-            return list((await recipe.prompt(asked.conversation, len(body))).ids)
+            prompt = await recipe.aside(len(body), lambda: recipe.chat_prompt(asked.conversation))
+            return list(prompt.ids)
         if sent.prompt is None:
             raise missing("prompt")
         with_special = sent.add_special_tokens is not False

@@ -111,7 +111,7 @@ def in_range(sent: SamplingParameters, *, fewest_tokens: int = 1) -> SamplingPar
     if sent.max_tokens is not None:
         integer_in(sent.max_tokens, "max_tokens", fewest_tokens, INT32_MAX)
     if sent.min_tokens is not None:
-        most = _max_new_tokens(sent)
+        most = max_new_tokens(sent)
         integer_in(sent.min_tokens, "min_tokens", 0, INT32_MAX if most is None else most)
     if sent.n is not None:
         integer_in(sent.n, "n", 1, MAX_N)
@@ -164,7 +164,7 @@ def _complete(
         frequency_penalty=parameters.frequency_penalty or 0.0,
         presence_penalty=parameters.presence_penalty or 0.0,
         repetition_penalty=repetition_penalty,
-        max_new_tokens=_max_new_tokens(parameters),
+        max_new_tokens=max_new_tokens(parameters),
         min_new_tokens=parameters.min_tokens or 0,
         stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
         stop_token_ids=_stop_ids(ids, vocab_size) if ids else (),
@@ -222,7 +222,8 @@ def _default_top_k(config: Mapping[str, Any]) -> int:
     return value
 
 
-def _max_new_tokens(parameters: SamplingParameters) -> int | None:
+def max_new_tokens(parameters: SamplingParameters) -> int | None:
+    """Return how many tokens *parameters* ask for at most; None: as many as fit."""
     # OpenAI: max_tokens is the deprecated name.
     if parameters.max_completion_tokens is not None:
         return parameters.max_completion_tokens

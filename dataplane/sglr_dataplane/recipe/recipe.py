@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Final
+from functools import cached_property
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from sglr_dataplane.prompt.rendering import rendered
 from sglr_dataplane.prompt.template import ChatTemplate
 from sglr_dataplane.prompt.tokenizer import Fits, Tokenizer
 from sglr_dataplane.vocab import Vocabulary
+
+T = TypeVar("T")
 
 _LONG: Final = 32_768
 """Ids that are packed in less than a millisecond."""
@@ -105,70 +107,62 @@ class Recipe:
         """The tokens of the model, by id."""
         return self.tokenizer.vocabulary
 
-    async def prompt(
-        self, conversation: Conversation, size: int, fits: Fits | None = None
-    ) -> PromptIds:
-        """Return the prompt of *conversation*, in a thread when it may take long.
+    def is_quick(self, size: int) -> bool:
+        """Return whether prompts of a body of *size* bytes may be made on the event loop."""
+        return size <= self.tokenizer.encode_in_thread_above
+
+    async def aside(self, size: int, make: Callable[[], T]) -> T:
+        """Return what *make* makes of a body of *size* bytes, in a thread when it may take long."""
+        if self.is_quick(size):
+            return make()
+        return await asyncio.get_running_loop().run_in_executor(self.threads, make)
+
+    def chat_prompt(self, conversation: Conversation, fits: Fits | None = None) -> PromptIds:
+        """Return the prompt of *conversation*; may take long: see :meth:`aside`.
 
         Args:
             conversation: What the client sent.
-            size: Bytes of the request's body: no prompt is much longer than that.
             fits: Asked whether so many tokens are wanted, before their ids are made.
 
         Raises:
             InvalidRequestError: The template, the tokenizer or *fits* refuses it.
         """
-        if size <= self.tokenizer.encode_in_thread_above:
-            return self._prompt(conversation, fits)
-        return await self._off_loop(partial(self._prompt, conversation, fits))
+        controls = self.tokenizer.controls if self.typed_controls_are_text else None
+        prompt = rendered(conversation, self.template, controls)
+        ids = self.tokenizer.encode_typed(prompt.text, prompt.typed, fits)
+        if not prompt.continuation:
+            return PromptIds(prompt.text, ids, packed=_packed(ids))
+        ids += self.tokenizer.encode(prompt.continuation)
+        if fits is not None:
+            fits(len(ids))
+        return PromptIds(prompt.text + prompt.continuation, ids, prompt.continuation, _packed(ids))
 
-    async def completion_prompt(
-        self, prompt: str | tuple[int, ...], param: str, size: int, fits: Fits | None = None
+    def text_prompt(
+        self, prompt: str | tuple[int, ...], param: str, fits: Fits | None = None
     ) -> PromptIds:
-        """Return *prompt*, text or ids, as it goes to a worker; in a thread when it is long.
+        """Return *prompt*, text or ids, as it goes to a worker; may take long: see :meth:`aside`.
 
         Args:
             prompt: Text, which gets the tokens that the model wants around a text; or ids.
             param: What a refusal names.
-            size: Bytes of the request's body.
-            fits: As ``prompt``'s.
+            fits: As ``chat_prompt``'s.
 
         Raises:
             InvalidRequestError: An id is none of the vocabulary, or the tokenizer or *fits* refuses
                 it.
         """
-        if size <= self.tokenizer.encode_in_thread_above:
-            return self._completion_prompt(prompt, param, fits)
-        return await self._off_loop(partial(self._completion_prompt, prompt, param, fits))
-
-    async def _off_loop(self, make: Callable[[], PromptIds]) -> PromptIds:
-        return await asyncio.get_running_loop().run_in_executor(self.threads, _packed, make)
-
-    def _completion_prompt(
-        self, prompt: str | tuple[int, ...], param: str, fits: Fits | None
-    ) -> PromptIds:
         if isinstance(prompt, str):
-            return PromptIds(prompt, self.tokenizer.encode_completion(prompt, fits))
+            ids = self.tokenizer.encode_completion(prompt, fits)
+            return PromptIds(prompt, ids, packed=_packed(ids))
         if fits is not None:
             fits(len(prompt))
         last = self.vocabulary.size - 1
         for at, token_id in enumerate(prompt):
             integer_in(token_id, f"{param}[{at}]", 0, last)
-        return PromptIds(self.vocabulary.decode(prompt, self.vocabulary.special), prompt)
-
-    def _prompt(self, conversation: Conversation, fits: Fits | None) -> PromptIds:
-        controls = self.tokenizer.controls if self.typed_controls_are_text else None
-        prompt = rendered(conversation, self.template, controls)
-        ids = self.tokenizer.encode_typed(prompt.text, prompt.typed, fits)
-        if prompt.continuation:
-            ids += self.tokenizer.encode(prompt.continuation)
-        return PromptIds(prompt.text + prompt.continuation, ids, prompt.continuation)
+        text = self.vocabulary.decode(prompt, self.vocabulary.special)
+        return PromptIds(text, prompt, packed=_packed(prompt))
 
 
-def _packed(make: Callable[[], PromptIds]) -> PromptIds:
-    """Return what *make* returns, packed if it is long: for the thread that has time for it."""
-    prompt = make()
-    ids = prompt.ids
-    if len(ids) <= _LONG:
-        return prompt
-    return msgspec.structs.replace(prompt, packed=pack_ids(ids))
+def _packed(ids: Sequence[int]) -> bytes:
+    """Return *ids* as the wire has them, if they are so many that it takes time."""
+    return pack_ids(ids) if len(ids) > _LONG else b""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -150,6 +151,23 @@ async def test_a_backend_without_tokenizer_says_so_and_is_tried_again(tmp_path: 
     assert problem.startswith("The tokenizer's directory is not there.")
 
 
+def test_asking_for_one_backends_problem_looks_at_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes and reports ask about every backend every few seconds; there may be a thousand."""
+    compared: list[str] = []
+    recipes = Following()
+    recipes.apply(a_snapshot(*(a_backend(name, model=name, tokenizer=here()) for name in "abc")))
+    recipes.load_folders(lambda: True)
+
+    def same(one: SGLangBackend, _other: SGLangBackend) -> bool:
+        compared.append(one.key)
+        return True
+
+    monkeypatch.setattr(module, "_needs_same", same)
+
+    assert recipes.problem("default/a") is None
+    assert compared == ["default/a"]
+
+
 async def test_what_breaks_one_loading_breaks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of ours is logged, and that backend's alone."""
     real = load_recipe
@@ -178,7 +196,7 @@ async def test_a_recipe_is_kept_while_what_it_needs_is_the_same() -> None:
         recipes.apply(a_snapshot(a_backend(tokenizer=here(chat_template=template))))
         meanwhile = recipes.find("m")
         await eventually(lambda: recipes.find("m") is not first)
-        prompt = await recipes.find("m").prompt(HI, 2)
+        prompt = recipes.find("m").chat_prompt(HI)
         recipes.apply(a_snapshot())
 
         assert (kept, meanwhile, recipes.get("default/chat")) == (first, first, None)
@@ -322,7 +340,7 @@ async def test_control_tokens_that_people_type_are_what_the_backend_says(asked: 
         a_backend(tokenizer=wanted), Folder(DEMO_MODEL, ""), threads=ThreadPoolExecutor(1)
     )
 
-    prompt = await recipe.prompt(conversation, len(typed))
+    prompt = recipe.chat_prompt(conversation)
 
     end = recipe.vocabulary.id_of("<|im_end|>")
     assert prompt.ids.count(end) == {"AsText": 1, "AsTokens": 2}[asked]
@@ -336,7 +354,7 @@ async def test_a48_a_long_prompt_is_packed_for_the_wire_in_its_thread() -> None:
         recipe = load_recipe(a_backend(tokenizer=here()), Folder(DEMO_MODEL, ""), threads=threads)
         ids = tuple(number % recipe.vocabulary.size for number in range(70_001))
         prompts = [
-            await recipe.completion_prompt(ids[:count], "prompt", size)
+            await recipe.aside(size, partial(recipe.text_prompt, ids[:count], "prompt"))
             for count, size in ((70_001, 400_000), (9, 400_000), (9, 40))
         ]
 
@@ -368,7 +386,10 @@ async def test_a48_as_many_long_prompts_are_made_at_a_time_as_there_are_threads(
     monkeypatch.setattr("sglr_dataplane.recipe.recipe.rendered", counted)
     with ThreadPoolExecutor(2) as threads:
         recipe = load_recipe(a_backend(tokenizer=here()), Folder(DEMO_MODEL, ""), threads=threads)
-        waiting = [asyncio.create_task(recipe.prompt(HI, 10**6)) for _ in range(6)]
+        waiting = [
+            asyncio.create_task(recipe.aside(10**6, partial(recipe.chat_prompt, HI)))
+            for _ in range(6)
+        ]
         await eventually(lambda: running == 2)
         go.set()
         prompts = await asyncio.gather(*waiting)
