@@ -94,7 +94,7 @@ class Recipes:
             if key in self._wanted and _may_stay(backend, self._wanted[key])
         }
         self._completed.clear()
-        self._problems = {k: v for k, v in self._problems.items() if k in self._missing()}
+        self._problems = {k: v for k, v in self._problems.items() if self._lacks(k) is not None}
         self._changed.set()
         for wake in self._wakes.values():
             wake.set()
@@ -184,7 +184,7 @@ class Recipes:
 
     def problem(self, backend_key: str) -> str | None:
         """Return why *backend_key* has not the recipe it needs; None when it has."""
-        if backend_key not in self._missing():
+        if self._lacks(backend_key) is None:
             return None
         return self._problems.get(backend_key, "its tokenizer is being loaded")
 
@@ -203,7 +203,7 @@ class Recipes:
 
     async def load(self, backend_key: str) -> Recipe | None:
         """Try once to load the recipe of *backend_key* and return it; None when that fails."""
-        backend = self._missing().get(backend_key)
+        backend = self._lacks(backend_key)
         if backend is not None:
             await self._load(backend_key, backend)
         return self.get(backend_key)
@@ -233,11 +233,14 @@ class Recipes:
 
     def _missing(self) -> Mapping[str, SGLangBackend]:
         """Return the backends whose recipe is not loaded, or is that of an older version."""
-        return {
-            key: backend
-            for key, backend in self._wanted.items()
-            if key not in self._loaded or not _needs_same(self._loaded[key][0], backend)
-        }
+        return {key: each for key, each in self._wanted.items() if self._lacks(key) is not None}
+
+    def _lacks(self, key: str) -> SGLangBackend | None:
+        """Return backend *key* if its recipe is not loaded, or is that of an older version."""
+        backend, loaded = self._wanted.get(key), self._loaded.get(key)
+        if backend is None or (loaded is not None and _needs_same(loaded[0], backend)):
+            return None
+        return backend
 
     def _adopted(self, backend_key: str) -> None:
         """Load anew, because the workers of *backend_key* have another tokenizer than before."""
@@ -252,7 +255,7 @@ class Recipes:
         """Load the recipe of *key*, ever more rarely while that fails, as long as it is wanted."""
         wake, pause = self._wakes[key], _FIRST_RETRY
         try:
-            while (backend := self._missing().get(key)) is not None:
+            while (backend := self._lacks(key)) is not None:
                 wake.clear()
                 try:
                     await self._load(key, backend)
@@ -260,7 +263,7 @@ class Recipes:
                     # One backend's files must not end the loading of every other's.
                     logger.exception("loading broke", extra={"backend": key})
                     self._failed(key, "its loading broke; the router's log says how")
-                if key not in self._missing():
+                if self._lacks(key) is None:
                     return
                 try:
                     async with asyncio.timeout(pause):
