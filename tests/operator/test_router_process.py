@@ -41,6 +41,30 @@ async def test_a_chat_walks_through_a_router_that_an_operator_feeds(tmp_path: Pa
             assert await status(f"{url}/readyz") == 200
 
 
+async def test_what_a_router_cannot_use_is_said_in_the_status(tmp_path: Path) -> None:
+    """A worker of another model, and a tokenizer's folder that no router has: both with their words."""
+    async with running_api() as api, operating(api, tmp_path) as running:
+        port = await running.serves()
+        async with worker_and_router(port, tmp_path, "qwen") as (worker, _):
+            at_worker = {"static": {"endpoints": [{"host": "127.0.0.1", "port": worker}]}}
+            gone = {"name": "gone", "tokenizer": {"path": "/models/gone"}}
+            llama = {"name": "other", "model": {"name": "llama"}, "tokenizer": {"path": str(MODEL)}}
+            for changes in (gone, llama):
+                api.put("sglangbackends", a_document(at_worker, **changes))
+
+            await until(
+                lambda: (
+                    _ready_reason(api, "gone") == "RoutersNotPrepared"
+                    and _ready_reason(api, "other") == "NoUsableEndpoints"
+                ),
+                what="both are not ready",
+                within=30,
+            )
+            assert "is not there" in conditions(api, "gone")["Programmed"]["message"]
+            said = conditions(api, "other")["EndpointsAvailable"]["message"]
+            assert f"127.0.0.1:{worker}: The worker serves 'qwen'" in said
+
+
 async def test_a_callers_key_opens_a_backend_and_the_newest_template_is_used(
     tmp_path: Path,
 ) -> None:
@@ -98,6 +122,10 @@ async def _ready(url: str) -> None:
     async with asyncio.timeout(30):
         while await status(f"{url}/readyz") != 200:  # noqa: ASYNC110  # asks another process
             await asyncio.sleep(0.05)
+
+
+def _ready_reason(api: FakeApi, name: str) -> str:
+    return str(conditions(api, name).get("Ready", {}).get("reason"))
 
 
 def _healthy(api: FakeApi) -> int:

@@ -224,7 +224,7 @@ class Router:
                     worker.id: None if worker.is_ready else ailment(worker)
                     for worker in self.registry.workers(key)
                 },
-                self.recipes.problem(key),
+                self.recipes.failure(key),
             )
             for key in self.registry.counts()
         }

@@ -188,6 +188,10 @@ class Recipes:
             return None
         return self._problems.get(backend_key, "its tokenizer is being loaded")
 
+    def failure(self, backend_key: str) -> str | None:
+        """Return as :meth:`problem` does, but None also while nothing has failed yet."""
+        return self._problems.get(backend_key) if self._lacks(backend_key) is not None else None
+
     async def load_as_needed(self) -> None:
         """Load what is wanted and missing, for ever, each backend's for itself."""
         try:

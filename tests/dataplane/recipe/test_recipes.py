@@ -142,6 +142,7 @@ async def test_a_backend_without_tokenizer_says_so_and_is_tried_again(tmp_path: 
         await eventually(lambda: has(recipes, "here"))
         await eventually(lambda: recipes.problem("default/a") != "its tokenizer is being loaded")
         problem = recipes.problem("default/a")
+        assert (recipes.failure("default/a"), recipes.failure("default/b")) == (problem, None)
         with pytest.raises(TokenizerUnavailableError, match="cannot be loaded"):
             recipes.find("later")
         place.symlink_to(DEMO_MODEL)
@@ -156,6 +157,7 @@ def test_asking_for_one_backends_problem_looks_at_no_other(monkeypatch: pytest.M
     compared: list[str] = []
     recipes = Following()
     recipes.apply(a_snapshot(*(a_backend(name, model=name, tokenizer=here()) for name in "abc")))
+    assert recipes.failure("default/a") is None, "it has not failed, only begun"
     recipes.load_folders(lambda: True)
 
     def same(one: SGLangBackend, _other: SGLangBackend) -> bool:
