@@ -84,7 +84,7 @@ class Stream:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # who awaits is one
         ends_at = task.get_loop().time() + self._ends_at - self._clock()
-        wait, waits = Wait(task, ends_at), self.lease.worker.waits
+        wait, waits = Wait(task, task.cancelling(), ends_at), self.lease.worker.waits
         why: RouterError | None = None
         waits.enter(wait)
         try:

@@ -5,40 +5,37 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import msgspec
+
 from sglr_dataplane.errors import DeadlineExceededError, RouterError, WorkerLostError
 
 _EARLY: Final = 0.001
 """Seconds that a loop's timer may come too soon."""
 
 
-class Wait:
+class Wait(msgspec.Struct, eq=False):
     """One task's wait, which may be ended from outside; as ``asyncio.Timeout`` does it."""
 
-    __slots__ = ("_before", "_task", "_why", "ends_at")
-
-    def __init__(self, task: asyncio.Task[object], ends_at: float) -> None:
-        """Be the wait of *task*, the running one, to be over at *ends_at* by its loop's clock."""
-        self.ends_at = ends_at
-        self._task = task
-        self._before = task.cancelling()
-        self._why: RouterError | None = None
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether it was ended from outside."""
-        return self._why is not None
+    task: asyncio.Task[object]
+    """The running one."""
+    before: int
+    """How often it was asked to end before."""
+    ends_at: float
+    """When the wait is over, by the loop's clock."""
+    why: RouterError | None = None
+    """Why it was ended from outside; None: it was not."""
 
     def end(self, why: RouterError) -> None:
         """Cancel the task where it waits; only the first call counts."""
-        if self._why is None:
-            self._why = why
-            self._task.cancel()
+        if self.why is None:
+            self.why = why
+            self.task.cancel()
 
     def told(self) -> RouterError | None:
         """Return why the wait was ended; None when it was not, or the task is to end as well."""
-        if self._why is None or self._task.uncancel() > self._before:
+        if self.why is None or self.task.uncancel() > self.before:
             return None
-        return self._why
+        return self.why
 
 
 class Waits:
@@ -66,7 +63,7 @@ class Waits:
     def leave(self, wait: Wait) -> RouterError | None:
         """Leave *wait*, which is over, alone; return why it was ended, if it was, as ``told`` does."""
         self._waiting.discard(wait)
-        return wait.told()
+        return None if wait.why is None else wait.told()
 
     def end(self) -> None:
         """End every wait: the worker is down."""
@@ -86,7 +83,7 @@ class Waits:
         for wait in self._waiting:
             if wait.ends_at <= now:
                 wait.end(over())
-        left = [wait.ends_at for wait in self._waiting if not wait.is_ended]
+        left = [wait.ends_at for wait in self._waiting if wait.why is None]
         if left:
             self._ring_at(min(left))
 

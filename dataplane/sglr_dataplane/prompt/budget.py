@@ -55,18 +55,19 @@ class Budget:
         self._ends = clock() + limits.seconds
         self._steps = limits.steps
         # Text is written to macros and blocks first, then again into what encloses them.
-        self._characters = 4 * limits.characters
+        self.characters = 4 * limits.characters
+        """How many may still be written, anywhere; below 0 is for :meth:`refuse`."""
         self._weights: dict[int, tuple[int, Any]] = {}
 
     def __repr__(self) -> str:
-        return f"<Budget steps={self._steps} characters={self._characters}>"
+        return f"<Budget steps={self._steps} characters={self.characters}>"
 
     def step(self, characters: int = 0) -> None:
         """Count one step that writes *characters* of fixed text."""
         self._steps -= 1
-        self._characters -= characters
-        if self._steps < 0 or self._characters < 0 or self._clock() > self._ends:
-            self._refuse()
+        self.characters -= characters
+        if self._steps < 0 or self.characters < 0 or self._clock() > self._ends:
+            self.refuse()
 
     def turns(self, iterable: Iterable[Any], written: int) -> Iterator[Any]:
         """Yield from *iterable*, each item a step that writes *written* characters.
@@ -75,16 +76,10 @@ class Budget:
         """
         for item in iterable:
             self._steps -= 1
-            self._characters -= written
-            if self._steps < 0 or self._characters < 0 or self._clock() > self._ends:
-                self._refuse()
+            self.characters -= written
+            if self._steps < 0 or self.characters < 0 or self._clock() > self._ends:
+                self.refuse()
             yield item
-
-    def write(self, text: str) -> None:
-        """Count *text* as written somewhere."""
-        self._characters -= len(text)
-        if self._characters < 0:
-            self._refuse()
 
     def fits(self, size: int) -> None:
         """Refuse to make a value of *size* characters or items."""
@@ -129,7 +124,8 @@ class Budget:
                 weight += self.weigh(part)
         return weight
 
-    def _refuse(self) -> None:
+    def refuse(self) -> None:
+        """End the rendering."""
         raise RenderBudgetError(
             "Rendering these messages with the chat template of this model takes more than the"
             f" {self.limits.seconds:g} seconds, {self.limits.steps} steps or"

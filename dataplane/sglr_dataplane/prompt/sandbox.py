@@ -79,7 +79,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         for name in ("pprint", "random", "slice", "urlize", "wordwrap", "xmlattr"):
             self.filters.pop(name)
         self.filters |= amplifiers.FILTERS
-        self.filters |= {"(loop)": _counted, "(sum)": _sum, "(concat)": _concat}
+        self.filters |= {"(loop)": _Counted, "(sum)": _sum, "(concat)": _concat}
         self.filters |= {"(built)": _built}
         self._macro_text: dict[str | None, int] = {}
         self._text_length = 0
@@ -174,13 +174,14 @@ def _check_repetition(budget: Budget, left: Any, right: Any) -> None:
         budget.fits(budget.weigh(value) * max(times, 0))
 
 
+@pass_context
 class _Counted:
     """An iterable that reports each turn; as long as what it goes over, for ``loop.length``."""
 
-    def __init__(self, iterable: Iterable[Any], budget: Budget, written: int) -> None:
+    def __init__(self, context: Context, iterable: Iterable[Any], written: int) -> None:
         iter(iterable)  # a value that cannot be looped over fails here, as it would without us
         self._iterable = iterable
-        self._budget = budget
+        self._budget: Budget = context.parent[BUDGET]
         self._written = written
 
     def __len__(self) -> int:
@@ -188,11 +189,6 @@ class _Counted:
 
     def __iter__(self) -> Iterator[Any]:
         return self._budget.turns(self._iterable, self._written)
-
-
-@pass_context
-def _counted(context: Context, iterable: Iterable[Any], written: int) -> _Counted:
-    return _Counted(iterable, context.parent[BUDGET], written)
 
 
 @pass_context
@@ -231,8 +227,10 @@ def _built(context: Context, value: Any) -> Any:
 
 @pass_context
 def _finalize(context: Context, value: Any) -> str:
-    text = str(value)
-    context.parent[BUDGET].write(text)
+    text, budget = str(value), context.parent[BUDGET]
+    budget.characters -= len(text)
+    if budget.characters < 0:
+        budget.refuse()
     return text
 
 

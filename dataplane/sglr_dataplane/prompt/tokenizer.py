@@ -143,7 +143,10 @@ class Tokenizer:
             InvalidRequestError: It holds a lone surrogate, which no UTF-8 has.
         """
         self._check_length(text)
-        return _made([self._guarded(self._encoder.encode, text)], fits)
+        ids = self._guarded(self._encoder.encode, text)
+        if fits is not None:
+            fits(len(ids))
+        return ids
 
     def encode_completion(self, text: str, fits: Fits | None = None) -> array[int]:
         """Return the token ids of *text* as a prompt of its own: with one BOS if the model has one.

@@ -15,7 +15,7 @@ async def waiting(waits: Waits, seconds: float, until: asyncio.Future[str]) -> s
     """Return what *until* brings within *seconds*; raises why it was ended otherwise."""
     task = asyncio.current_task()
     assert task is not None
-    wait = Wait(task, asyncio.get_running_loop().time() + seconds)
+    wait = Wait(task, task.cancelling(), asyncio.get_running_loop().time() + seconds)
     waits.enter(wait)
     try:
         return await until
