@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final, TextIO
 
 import orjson
@@ -28,23 +29,34 @@ class JsonFormatter(logging.Formatter):
         """Add *process* to every line, unless it is None."""
         super().__init__()
         self._process = process
+        self._second = (0, "")
+        """The last second that a record was of, since 1970 and as a time."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without a line break."""
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": f"{self._time_of(int(record.created))}.{int(record.msecs):03}+00:00",
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage() if record.args else str(record.msg),
         }
         if self._process is not None:
             line["process"] = self._process
-        for name, fact in vars(record).items():
+        # A record's own attributes come first; what was added to it follows.
+        for name, fact in islice(vars(record).items(), len(_BLANK), None):
             if name not in _STANDARD:
                 line[name] = fact  # noqa: PERF403  # a comprehension is a call
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+    def _time_of(self, second: int) -> str:
+        """Return the time at *second*, without its zone; most lines are of the one before's."""
+        last, told = self._second
+        if last != second:
+            told = datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
+            self._second = second, told
+        return told
 
 
 class _Fact(logging.LogRecord):
@@ -55,9 +67,14 @@ class _Fact(logging.LogRecord):
 
     def __init__(self, name: str, message: str, facts: Mapping[str, object]) -> None:
         created = time.time()
-        vars(self).update(
-            _BLANK, name=name, msg=message, created=created, msecs=created % 1 * 1000, **facts
-        )
+        self.__dict__ = {
+            **_BLANK,
+            "name": name,
+            "msg": message,
+            "created": created,
+            "msecs": created % 1 * 1000,
+            **facts,
+        }
 
 
 class _Lines(logging.StreamHandler[TextIO]):

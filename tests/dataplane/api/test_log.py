@@ -59,6 +59,38 @@ def test_a_told_fact_is_the_line_that_info_writes(
     assert told.get("process") == process
 
 
+@pytest.mark.parametrize(
+    ("created", "time"),
+    [
+        (0.0, "1970-01-01T00:00:00.000+00:00"),
+        (1767225599.9996, "2025-12-31T23:59:59.999+00:00"),
+        (1767225600.25, "2026-01-01T00:00:00.250+00:00"),
+        (1767225600.75, "2026-01-01T00:00:00.750+00:00"),
+    ],
+)
+def test_a_line_has_its_records_time(created: float, time: str) -> None:
+    """In UTC, to the millisecond, whatever the line before had."""
+    formatter = log.JsonFormatter()
+    record = logging.makeLogRecord({"created": created, "msecs": created % 1 * 1000})
+    for other in (created - 1, created + 1):
+        formatter.format(logging.makeLogRecord({"created": other, "msecs": 0.0}))
+
+    assert json.loads(formatter.format(record))["time"] == time
+
+
+def test_what_others_made_of_a_record_is_no_fact() -> None:
+    """The message and the time that another handler's formatter leaves in it; a filter's word is."""
+    record = logging.makeLogRecord({"msg": "hi"})
+    record.request_id = "a"
+    logging.Formatter("%(asctime)s %(message)s").format(record)
+    record.tenant = "b"
+
+    line = json.loads(log.JsonFormatter().format(record))
+    assert {name: line[name] for name in line if name not in ("time", "level", "logger")} == {
+        "message": "hi", "request_id": "a", "tenant": "b",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("place", ["logger", "handler"])
 def test_filters_hold_what_is_told_back(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """As they hold back what is logged, wherever somebody put them."""
