@@ -1,8 +1,7 @@
 """HTTP/1.1 for uvicorn's server: strict, bounded, and short.
 
 uvicorn makes one of these for each connection, counts connections and tasks, keeps the date and
-says when to end; what it takes for that is all that is known of it here. Requests are parsed by
-httptools, and answered by :class:`sglr_dataplane.api.cycle.Cycle`.
+says when to end; that is all that is known of it here. httptools parses, and a Cycle answers.
 """
 
 from __future__ import annotations
@@ -36,6 +35,8 @@ _LINE_EXTRA: Final = 4
 """Bytes of a header line besides name and value: the colon, a space and the line's end."""
 _UNREAD_BYTES: Final = 65536
 """Of a body that the application has not taken: above that the client has to wait."""
+_PIECE: Final = 4096
+"""Bytes parsed at once: no more become requests, objects 50 times as large, before their turn."""
 _URLS_KEPT: Final = 32
 """Requests ask for a few paths over and over."""
 
@@ -58,7 +59,7 @@ class BoundedProtocol(asyncio.Protocol):
     ) -> None:
         """Take what uvicorn gives."""
         self._app: Any = config.loaded_app  # pyright: ignore[reportUnknownMemberType]  # uvicorn's
-        self._keep_alive_seconds = config.timeout_keep_alive
+        self._idle_seconds = config.timeout_keep_alive
         self._server = server_state
         self._app_state = app_state
         self.loop = _loop or asyncio.get_running_loop()
@@ -79,6 +80,8 @@ class BoundedProtocol(asyncio.Protocol):
         """The request that is or was answered last."""
         self._waiting = deque[Cycle]()
         """Requests that came before the one before was answered, the next one first."""
+        self._later = bytearray()
+        """What came behind those, not parsed yet; empty while none waits."""
         self._unfinished = 0
         """Bytes that came since a head began, or the parser told of something behind it."""
         self._in_head = True
@@ -114,6 +117,27 @@ class BoundedProtocol(asyncio.Protocol):
         if self._is_deaf:
             return
         self._idle_since = None
+        if len(data) <= _PIECE and not self._waiting:
+            self._parse(data)
+        else:
+            self._later += data
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Parse what came, up to a request that waits for its turn."""
+        later = self._later
+        while later and not self._waiting and not self._is_deaf:
+            piece = bytes(later[:_PIECE])
+            del later[:_PIECE]
+            self._parse(piece)
+        if self._is_deaf:
+            later.clear()
+        elif later:
+            self._pause_reading()
+            self._unwatch_head()  # the rest of it may have come
+
+    def _parse(self, data: bytes) -> None:
+        """Parse *data*, the next that came."""
         self._unfinished += len(data)
         try:
             try:
@@ -253,14 +277,14 @@ class BoundedProtocol(asyncio.Protocol):
         """Go on with the next request; what the client has not read yet is watched."""
         self._server.total_requests += 1
         if not self.transport.is_closing():
-            if not self.reads:
-                self.resume_reading()
             if self._waiting:
                 self._answer(self._waiting.popleft())
+                self._read_on()
             else:
                 self._idle_since = self.loop.time()
                 if self._idle_timer is None:
-                    self._watch_idling(self._keep_alive_seconds)
+                    self._idle_timer = self.loop.call_later(self._idle_seconds, self._end_idling)
+            self.resume_reading()
         if self.transport.get_write_buffer_size():
             self._unread.begin()
 
@@ -268,7 +292,8 @@ class BoundedProtocol(asyncio.Protocol):
         """Answer what is no request with *error*, after the answers that are on their way."""
         self._is_deaf = True
         logger.info("request refused", extra={"problem": error.message, "code": error.code})
-        self._app_state.get(COUNT_REFUSAL, _uncounted)(error)
+        if COUNT_REFUSAL in self._app_state:
+            self._app_state[COUNT_REFUSAL](error)
         cycle = self._latest
         if cycle is not None and not cycle.is_complete:
             if cycle.has_begun or self._waiting or cycle.has_body:
@@ -295,8 +320,8 @@ class BoundedProtocol(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read what the client sends, in case that stopped."""
-        if not self.reads:
+        """Read what the client sends, in case that stopped; not while much is left to parse."""
+        if not self.reads and len(self._later) <= _UNREAD_BYTES:
             self.reads = True
             self.transport.resume_reading()
 
@@ -314,17 +339,14 @@ class BoundedProtocol(asyncio.Protocol):
         if self._answered is not None:
             self._answered.find_room()
 
-    def _watch_idling(self, seconds: float) -> None:
-        self._idle_timer = self.loop.call_later(seconds, self._end_idling)
-
     def _end_idling(self) -> None:
         """Close a connection that nothing has come by for long; look again at any other."""
         self._idle_timer = None
         if self._idle_since is None:
             return
-        left = self._idle_since + self._keep_alive_seconds - self.loop.time()
+        left = self._idle_since + self._idle_seconds - self.loop.time()
         if left > 0:
-            self._watch_idling(left)
+            self._idle_timer = self.loop.call_later(left, self._end_idling)
         else:
             self.transport.close()
 
@@ -373,9 +395,6 @@ def _new_parser(protocol: BoundedProtocol) -> httptools.HttpRequestParser:
 def _read_url(url: bytes) -> tuple[str, bytes, bytes]:
     """Return the path of *url*, as text and as it came, and its query."""
     parsed = httptools.parse_url(url)
-    path = parsed.path.decode("ascii")
-    return unquote(path) if "%" in path else path, parsed.path, parsed.query or b""
-
-
-def _uncounted(_error: RouterError) -> None:
-    """Be what is told when nobody counts."""
+    raw_path = parsed.path or b"/"  # "http://host", which is asked of proxies, has none
+    path = raw_path.decode("ascii")
+    return unquote(path) if "%" in path else path, raw_path, parsed.query or b""

@@ -188,14 +188,15 @@ async def test_a_stream_to_http_1_0_has_no_chunks() -> None:
     assert headers.keys() == {"date", "x-a", "connection"}
 
 
-async def test_a_whole_answer_to_http_1_0_keeps_its_length() -> None:
-    """Only what has no length is ended by the close."""
+@pytest.mark.parametrize(("target", "path"), [(b"/echo", "/echo"), (b"http://r?a=b", "/")])
+async def test_a_whole_answer_to_http_1_0_keeps_its_length(target: bytes, path: str) -> None:
+    """Only what has no length is ended by the close; and an address without a path asks for /."""
     async with a_server() as port:
-        answer = await said(port, b"POST /echo HTTP/1.0\r\n" + FRAMED)
+        answer = await said(port, b"POST %b HTTP/1.0\r\n" % target + FRAMED)
 
     _, headers, body = split(answer)
     assert int(headers["content-length"]) == len(body)
-    assert json.loads(body)["body"] == BODY.decode()
+    assert (json.loads(body)["path"], json.loads(body)["body"]) == (path, BODY.decode())
 
 
 @pytest.mark.parametrize(
