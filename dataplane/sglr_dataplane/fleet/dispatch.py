@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -121,9 +121,10 @@ class Dispatcher:
         came_at = self._clock()
         attempts = self._attempts(backend_key, job, caller, came_at)
         pool, stages = attempts.pool, self._stages(backend_key)
-        offer = selection.offer(
-            selection.having(job.adapter, pool.workers.values()), pool.rules, came_at
-        )
+        workers: Collection[Worker] = pool.workers.values()
+        if job.adapter:
+            workers = selection.having(job.adapter, workers)
+        offer = selection.offer(workers, pool.rules, came_at)
         try:
             slot = pool.gate.admit(caller.name, offer.room if offer.candidates else None)
             if slot is None:
