@@ -83,7 +83,7 @@ def written(draw: st.DrawFn) -> Written:
         )
     )
     ends = recipe().ends
-    ids = tuple(i for part in parts for i in part if i not in ends) or encode("x")
+    ids = tuple(i for part in parts for i in part if i not in ends) or tuple(encode("x"))
     finish = Finish("length")
     if draw(st.booleans()):
         (eos,) = ends

@@ -280,7 +280,10 @@ async def whole(answer: Answer, batches: Batches | None = None) -> list[WholeCho
     else:
         gathering = Gathering(batches, answer)
         gathering.begin()
-        await gathering.run()
+        try:
+            await gathering.run()
+        finally:
+            gathering.read_on()  # an answer that was not completed has cost what came of it
         told = gathering.news
     if answer.only is not None:
         return [_whole_choice(told)]

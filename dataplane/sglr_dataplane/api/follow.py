@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sglr_dataplane.api.answer import Answer, News
     from sglr_dataplane.engine.lanes import Lane
-    from sglr_dataplane.job import Run
+    from sglr_dataplane.job import Finish, Run
 
 
 class Batches(Protocol):
@@ -119,19 +119,27 @@ class Gathering(Follower):
         self.news: list[News] = []
         """What the answer has told so far, in order."""
         self._ids: list[int] = []
+        """What came and was not read."""
         self._usage = Usage()
 
     def _take(self, run: Run | None, chunks: list[Chunk] | None) -> None:
-        if run is not None:
-            only = self._answer.only
-            if only is None or only.reads_singly:
-                self.news += self._answer.read(run.chunks())
-            else:
-                self._ids += run.token_ids
-                self._usage = run.usage
-        if chunks is None:
+        only = self._answer.only
+        if only is None or only.reads_singly:
+            pieces = [*(run.chunks() if run is not None else ()), *(chunks or ())]
+            self.news += self._answer.read(pieces)
             return
-        if chunks and self._ids:
-            chunks = [Chunk(tuple(self._ids), self._usage), *chunks]
+        if run is not None:
+            self._ids += run.token_ids
+            self._usage = run.usage
+        for chunk in chunks or ():
+            self._ids += chunk.token_ids
+            self._usage = chunk.usage
+            if chunk.finish is not None:
+                self.read_on(chunk.finish)
+
+    def read_on(self, finish: Finish | None = None) -> None:
+        """Read what was not; *finish* is the choice's, None while it goes on."""
+        if self._ids or finish is not None:
+            chunk = Chunk(tuple(self._ids), self._usage, finish=finish)
             self._ids.clear()
-        self.news += self._answer.read(chunks)
+            self.news += self._answer.read((chunk,))

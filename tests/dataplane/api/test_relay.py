@@ -6,8 +6,7 @@ import asyncio
 import json
 import random
 import re
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,71 +26,14 @@ from sglr_dataplane.api.relay import Relay
 from sglr_dataplane.api.schema import ChatRequest, CompletionRequest, decode_chat, decode_completion
 from sglr_dataplane.api.schema.anthropic import decode_messages
 from sglr_dataplane.api.schema.native import decode_native
-from sglr_dataplane.engine.lanes import Lane
 from sglr_dataplane.errors import RouterError, WorkerLostError
-from sglr_dataplane.job import Chunk, Finish, Run, Usage
+from sglr_dataplane.job import Chunk, Finish, Usage
 from support.answers import OPTIONS, PROMPT, Written, answer, chunks, recipe, tokenizer, written
+from support.batches import ScriptedBatches
 
 SECONDS = 10.0
 RANDOM_ID = re.compile(rb"[0-9a-f]{24,32}")
 Asked = ChatRequest | CompletionRequest
-
-
-class ScriptedBatches:
-    """What a worker's connection brings, read by read."""
-
-    def __init__(self, reads: Sequence[Sequence[Chunk]], failure: RouterError | None) -> None:
-        """Bring *reads* one after the other, and *failure* with the last of them."""
-        self._reads = deque(list(read) for read in reads)
-        self._failure = failure
-        self.on_news: Callable[[], None] = lambda: None
-
-    def follow(self, on_news: Callable[[], None]) -> None:
-        """Tell *on_news* from now on."""
-        self.on_news = on_news
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether nothing but the failure is left."""
-        return self._failure is not None and not self._reads
-
-    @property
-    def left(self) -> int:
-        """How many chunks nobody has pulled."""
-        return sum(map(len, self._reads))
-
-    def pull(self) -> tuple[Run | None, list[Chunk] | None]:
-        """Return the next read; as a run what can be one, as the transport does."""
-        if self.has_failed and self._failure is not None:
-            raise self._failure
-        chunks = self._reads.popleft() if self._reads else []
-        ids: list[int] = []
-        for chunk in chunks:
-            if len(chunk.token_ids) != 1 or chunk.finish is not None or chunk.extras is not None:
-                break
-            ids += chunk.token_ids
-        if not ids:
-            return None, chunks
-        rest = chunks[len(ids) :] or ([] if self.has_failed else None)
-        return Run(ids, chunks[len(ids) - 1].usage), rest
-
-    def lay(self, lane: Lane) -> None:
-        """Let nothing pass; ``test_lanes`` holds what does against what does not."""
-
-    def lift(self) -> Usage | None:
-        """Return that nothing has passed."""
-        return None
-
-    async def singly(self) -> AsyncIterator[Chunk]:
-        """Yield the chunks that are asked for one by one, which the reads then lack."""
-        while self._reads:
-            read = self._reads[0]
-            if not read:
-                self._reads.popleft()
-                continue
-            yield read.pop(0)
-        if self._failure is not None:
-            raise self._failure
 
 
 class ScriptedOutlet:
@@ -123,6 +65,11 @@ class ScriptedOutlet:
         self.written.append(part)
 
 
+def an_outlet(seed: int, *, full: float = 0.3) -> Any:
+    """Return the outlet of a client; a relay uses no more of one."""
+    return ScriptedOutlet(seed, full=full)
+
+
 def cut(items: Sequence[Chunk], borders: Sequence[int]) -> list[Sequence[Chunk]]:
     """Return *items* as reads that begin at *borders*."""
     starts = [0, *(border for border in borders if border < len(items))]
@@ -151,7 +98,7 @@ async def relayed(
     told = answer(asked, batches.singly())
     first = await anext(told)
     body = reply.begin([PROMPT], first.usage) + reply.news(first)
-    outlet = ScriptedOutlet(seed)
+    outlet = an_outlet(seed)
     relay = Relay(batches, told, reply, _exchange(), outlet, recipe().vocabulary.escaped)
     relay.begin()
     assert outlet.written == []
@@ -306,6 +253,22 @@ async def test_what_came_before_a_failure_is_written_before_it_is_raised() -> No
     assert body.count(b'"content":"a"') == 5
 
 
+async def test_a_whole_answer_that_fails_has_cost_what_came() -> None:
+    """Tokens are read at the end, and counted wherever that is."""
+    asked = a_chat()
+    batches = ScriptedBatches(cut(letters(6), [2, 4]), WorkerLostError("The worker is gone."))
+    told = answer(asked, batches.singly())
+    async with asyncio.timeout(SECONDS):
+        running = asyncio.create_task(whole(told, batches))
+        while not running.done():
+            await asyncio.sleep(0)
+            batches.on_news()
+        with pytest.raises(WorkerLostError):
+            await running
+
+    assert told.usages == [Usage(prompt_tokens=2, completion_tokens=6)]
+
+
 async def test_nothing_is_pulled_for_a_client_that_does_not_read() -> None:
     """So that the worker stops, and no memory grows; room in the outlet goes on with it."""
     asked = a_chat()
@@ -313,7 +276,7 @@ async def test_nothing_is_pulled_for_a_client_that_does_not_read() -> None:
     batches = ScriptedBatches(cut(items, [2, 4, 6]), None)
     told = answer(asked, batches.singly())
     await anext(told)
-    outlet = ScriptedOutlet(0, full=1.0)
+    outlet = an_outlet(0, full=1.0)
     relay = Relay(batches, told, a_reply(asked), _exchange(), outlet, recipe().vocabulary.escaped)
     relay.begin()
     async with asyncio.timeout(SECONDS):
@@ -340,7 +303,7 @@ async def test_one_read_is_one_write() -> None:
     batches = ScriptedBatches(cut(items, [1, 4, 9]), None)
     told = answer(asked, batches.singly())
     await anext(told)
-    outlet = ScriptedOutlet(0, full=0.0)
+    outlet = an_outlet(0, full=0.0)
     relay = Relay(batches, told, a_reply(asked), _exchange(), outlet, recipe().vocabulary.escaped)
     relay.begin()
     assert relay.held() == b""
@@ -357,7 +320,7 @@ async def test_what_came_with_the_first_token_leaves_with_it() -> None:
     batches = ScriptedBatches(cut(items, []), None)
     told = answer(asked, batches.singly())
     await anext(told)
-    outlet = ScriptedOutlet(0, full=0.0)
+    outlet = an_outlet(0, full=0.0)
     relay = Relay(batches, told, a_reply(asked), _exchange(), outlet, recipe().vocabulary.escaped)
     relay.begin()
 
@@ -371,9 +334,9 @@ async def test_a_fault_of_ours_is_raised_where_the_request_waits() -> None:
     batches = ScriptedBatches(cut(letters(3), [1]), None)
     told = answer(asked, batches.singly())
     await anext(told)
-    broken: Any = SimpleNamespace(news=_fail, around=lambda _kind: None)
+    broken: Any = SimpleNamespace(news=_fail, around=_nothing)
     relay = Relay(
-        batches, told, broken, _exchange(), ScriptedOutlet(0, full=0.0),
+        batches, told, broken, _exchange(), an_outlet(0, full=0.0),
         recipe().vocabulary.escaped,
     )  # fmt: skip
 
@@ -386,6 +349,10 @@ async def test_a_fault_of_ours_is_raised_where_the_request_waits() -> None:
 
 def _fail(_kind: object) -> None:
     raise ZeroDivisionError
+
+
+def _nothing(_kind: object) -> None:
+    """Be where no text stands."""
 
 
 def a_chat() -> ChatRequest:
