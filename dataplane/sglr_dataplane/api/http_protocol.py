@@ -127,12 +127,9 @@ class BoundedProtocol(asyncio.Protocol):
         """Parse what came, up to a request that waits for its turn."""
         later = self._later
         while later and not self._waiting and not self._is_deaf:
-            piece = bytes(later[:_PIECE])
-            del later[:_PIECE]
+            piece, later[:_PIECE] = bytes(later[:_PIECE]), b""
             self._parse(piece)
-        if self._is_deaf:
-            later.clear()
-        elif later:
+        if later:
             self._pause_reading()
             self._unwatch_head()  # the rest of it may have come
 
@@ -251,7 +248,7 @@ class BoundedProtocol(asyncio.Protocol):
         """End a request, unless it is parsed again."""
         self._unfinished = 0
         cycle = self._latest
-        if cycle is not None and not cycle.is_complete and not self._parser.should_upgrade():
+        if cycle is not None and not self._parser.should_upgrade():
             cycle.has_body = True
             if cycle.news is not None:
                 cycle.news.set()
@@ -291,17 +288,20 @@ class BoundedProtocol(asyncio.Protocol):
     def _refuse(self, error: RouterError) -> None:
         """Answer what is no request with *error*, after the answers that are on their way."""
         self._is_deaf = True
+        self._later.clear()
         logger.info("request refused", extra={"problem": error.message, "code": error.code})
-        if COUNT_REFUSAL in self._app_state:
-            self._app_state[COUNT_REFUSAL](error)
         cycle = self._latest
+        is_body = cycle is not None and not cycle.has_body  # of a request that is counted
+        if COUNT_REFUSAL in self._app_state and not is_body:
+            self._app_state[COUNT_REFUSAL](error)
         if cycle is not None and not cycle.is_complete:
             if cycle.has_begun or self._waiting or cycle.has_body:
                 # Bytes of ours would land within another answer, or come before it.
                 cycle.keep_alive = False
                 return
             cycle.leave()
-        self.transport.write(rendered(error, self._url.decode("latin-1")))
+        if cycle is None or not (is_body and cycle.is_complete):
+            self.transport.write(rendered(error, self._url.decode("latin-1")))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._linger_timer = self.loop.call_later(self.limits.linger_seconds, self.transport.close)

@@ -107,3 +107,23 @@ async def test_what_is_no_request_is_counted(shared: RunningRouter) -> None:
 
     metrics = (await shared.http.get("/metrics")).text
     assert 'sglr_requests_total{outcome="invalid_http_request",route="other"} 1.0' in metrics
+
+
+async def test_a_request_whose_body_cannot_be_read_is_counted_once(shared: RunningRouter) -> None:
+    """It was counted when it came: its refusal is not another request."""
+
+    async def counted() -> float:
+        lines = (await shared.http.get("/metrics")).text.splitlines()
+        ours = [each for each in lines if each.startswith("sglr_requests_total{")]
+        return sum(float(each.rpartition(" ")[2]) for each in ours if "/metrics" not in each)
+
+    before = await counted()
+    host, _, port = shared.url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n"
+    writer.write(head + b"zz\r\n")
+    said = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert await counted() == before + 1

@@ -16,6 +16,7 @@ from sglr_dataplane.config import DrainSettings
 
 SECONDS: Final = 10.0
 GET: Final = b"GET /%d HTTP/1.1\r\nHost: r\r\n\r\n"
+POST: Final = b"POST /%b HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST: Final = b"GET /last HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n"
 OFFER: Final = b"Connection: upgrade\r\nUpgrade: websocket\r\n"
 HELD_AT_MOST: Final = 300
@@ -38,6 +39,10 @@ class Application:
             for kind in ("startup", "shutdown"):
                 await receive()
                 await send({"type": f"lifespan.{kind}.complete"})
+            return
+        if scope["path"] == "/hasty":
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
             return
         body = b""
         more = True
@@ -150,3 +155,30 @@ async def test_a_client_that_leaves_is_noticed_with_requests_waiting() -> None:
         await asyncio.wait_for(application.has_one.wait(), SECONDS)
         writer.close()
         await asyncio.wait_for(application.left.wait(), SECONDS)
+
+
+async def test_a_body_that_cannot_be_read_is_not_answered_twice() -> None:
+    """After its answer another would be taken for that to the client's next request."""
+    async with a_server(Application()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(POST % b"hasty")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS)
+        writer.write(b"zz\r\n")
+        rest = await asyncio.wait_for(reader.read(), SECONDS)
+        writer.close()
+
+    assert head.startswith(b"HTTP/1.1 204 ")
+    assert rest == b""
+
+
+async def test_a_body_that_cannot_be_read_is_refused() -> None:
+    """While nothing was answered the client hears why."""
+    async with a_server(Application()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(POST % b"patient" + b"zz\r\n")
+        said = await asyncio.wait_for(reader.read(), SECONDS)
+        writer.close()
+
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1 400 ") == 1
+    assert b"HTTP/1.1 200 " not in said
