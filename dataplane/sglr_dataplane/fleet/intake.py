@@ -199,9 +199,10 @@ class Intake:
         """Follow one operator until its stream ends.
 
         Raises:
-            OperatorLostError: It went silent, was replaced, or sent us away.
+            OperatorLostError: It cannot be reached, went silent, was replaced, or sent us away.
         """
         async with operator_channel(self._config) as channel:
+            await self._connect(channel)
             outgoing: asyncio.Queue[pb.RequestBatch] = asyncio.Queue()
             outgoing.put_nowait(_batch([pb.SubscribeRequest(hello=self._hello())]))
             call = EndpointPushStub(channel).Subscribe(
@@ -217,6 +218,14 @@ class Intake:
             finally:
                 reporting.cancel()
                 call.cancel()
+
+    async def _connect(self, channel: grpc.aio.Channel) -> None:
+        limit = self._config.dial_deadline
+        try:
+            async with asyncio.timeout(limit):
+                await channel.channel_ready()
+        except TimeoutError as error:
+            raise OperatorLostError(f"no connection to the operator within {limit:g} s") from error
 
     async def _batches(self, read: Callable[[], Awaitable[object]]) -> AsyncGenerator[pb.PushBatch]:
         """Yield what the operator says; three silent heartbeats end the stream."""

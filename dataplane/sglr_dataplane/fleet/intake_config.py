@@ -35,5 +35,8 @@ class IntakeConfig:
     """Between two writes of the file: churn must not wear a disk."""
     health_interval: float = 5.0
     """Between two looks at the workers' health."""
+    dial_deadline: float = 2.0
+    """From dialling to a connection: a pod that is gone does not refuse, and its address stays in
+    the DNS for a moment; the list must not grow old meanwhile."""
     welcome_deadline: float = 10.0
-    """From dialling to the first message."""
+    """From a connection to the first message."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import stat
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -285,3 +287,20 @@ async def test_an_operator_that_falls_silent_is_left() -> None:
             await until(lambda: (registry.get_sample_value(failures) or 0) >= 1, what="left")
 
             assert router.table() == {"a": ["10.0.0.1"]}
+
+
+async def test_an_operator_that_takes_no_connection_is_soon_dialled_anew() -> None:
+    """A pod that is gone refuses nothing: who answers next is heard before a welcome was due."""
+    hasty = partial(replace, dial_deadline=0.1, welcome_deadline=60.0)
+    with socket.socket() as gone:
+        gone.bind(("127.0.0.1", 0))
+        gone.listen()
+        port = gone.getsockname()[1]
+        async with routing(port, change=hasty) as router:
+            failures, registry = "sglr_intake_failures_total", router.metrics.registry
+            await until(lambda: (registry.get_sample_value(failures) or 0) >= 2, what="gave up")
+            gone.close()
+            async with listening(an_operator(), port) as operator:
+                operator.say("a", "10.0.0.1")
+                operator.publisher.complete(frozenset({KEY}))
+                await until(lambda: router.table() == {"a": ["10.0.0.1"]}, what="heard")
