@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from load import Load, flowing
-from steps import SMALL, Namespace, Release, eventually, values
+from steps import SMALL, Namespace, Release, eventually, surroundings, values
 
 SYSTEM = "sglr-system"
 ORDER = (
@@ -20,6 +20,17 @@ ORDER = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the scenarios into the order of a release's life."""
     items.sort(key=lambda item: ORDER.index(item.path.stem))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say what there was when a scenario failed: fixtures and the next run take it away."""
+    report = yield
+    if report.when == "call" and report.failed:
+        print(f"\n== {item.name} failed; what there was:\n{surroundings()}")
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -46,6 +46,32 @@ def run(*command: str, given: str | None = None, seconds: float = 180) -> str:
     return done.stdout
 
 
+def surroundings() -> str:
+    """Return what kubectl tells of every release, with the last words of its pods."""
+    asked = [
+        "get pods,sglb,endpointslices,lease -A -o wide",
+        "get sglb -A -o yaml",
+    ]
+    pods = subprocess.run(
+        ["kubectl", "get", "pods", "-A", "-l", "app.kubernetes.io/part-of=sglr", "--no-headers"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    for line in pods.splitlines():
+        namespace, pod, *_ = line.split()
+        asked.append(f"-n {namespace} logs {pod} --all-containers --tail=5000")
+    said = []
+    for question in asked:
+        done = subprocess.run(
+            ["kubectl", *question.split()], capture_output=True, text=True, check=False, timeout=60
+        )
+        # Lines of requests say nothing that the load has not said, and there are hundreds.
+        lines = [line for line in done.stdout.splitlines() if '"sglr_dataplane.access"' not in line]
+        said.append("\n".join([f"== kubectl {question}", *lines, done.stderr]))
+    return "\n".join(said)
+
+
 def eventually(claim: Callable[[], object], seconds: float, what: str) -> None:
     """Wait until *claim* is true; a failed assertion or answer in it counts as not yet.
 
