@@ -114,6 +114,8 @@ class Router:
         self.recipes.listen(self.registry.facts)
         self.manifest = ManifestFile(config.manifest)
         self.intake = self._intake(operator) if operator is not None else None
+        if self.intake is not None:
+            self.registry.is_outdated = self.intake.is_outdated
         self.drain = Drain(config.drain)
         self.keys = Keys(config.keys, self._processes)
         self._meter = Meter(time.monotonic)

@@ -21,8 +21,9 @@ _LOOK_AGAIN: Final = 0.5
 _LONGEST_RETRY_AFTER: Final = 60
 
 VERDICT: Final = 3.0
-"""Seconds that a job waits at most for a worker that was not judged yet, where there is no other: a
-probe takes milliseconds, and in a roll-out the worker before may be gone in that moment."""
+"""Seconds that a job waits at most, where there is no worker, for one that was not judged yet, or
+of which the operator could not tell: a probe takes milliseconds, a hand-over between operators a
+second or two, and in a roll-out the workers before may be gone in that moment."""
 
 
 @dataclass(frozen=True, slots=True)

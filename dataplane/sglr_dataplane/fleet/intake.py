@@ -96,6 +96,10 @@ class Intake:
         """Whether a complete list is in force, from an operator or from a file."""
         return self.startup != "none"
 
+    def is_outdated(self) -> bool:
+        """Return whether the operator may know more than is in force here: it is not heard."""
+        return not self.connected
+
     @property
     def epoch(self) -> Epoch:
         """The greatest epoch seen."""

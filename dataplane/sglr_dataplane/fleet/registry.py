@@ -93,6 +93,8 @@ class Registry:
         """Which backends serve which names."""
         self.has_http = False
         """Whether the workers of any backend speak HTTP."""
+        self.is_outdated: Callable[[], bool] = _never
+        """Whether there may be workers that nobody could tell of: the operator is not heard."""
         self._leaving: set[Worker] = set()
         self._order: tuple[Epoch, int] | None = None
         self._watchers: list[Callable[[], None]] = []
@@ -201,7 +203,7 @@ class Registry:
 
     def is_coming(self, backend_key: str, without: Collection[str] = ()) -> bool:
         """Return whether a worker, none of *without*, may take jobs in a moment."""
-        return selection.is_coming(self._workers(backend_key), without)
+        return self.is_outdated() or selection.is_coming(self._workers(backend_key), without)
 
     def count(self, backend_key: str) -> Counts:
         """Return how many workers *backend_key* has; zeroes when it is gone."""
@@ -338,6 +340,11 @@ class Registry:
             processes=self._processes,
             clock=self._clock,
         )
+
+
+def _never() -> bool:
+    """Be the answer while nobody tells of workers but who is always heard."""
+    return False
 
 
 def _is_same(one: Endpoint, other: Endpoint) -> bool:

@@ -128,6 +128,23 @@ async def test_what_a_probe_found_before_the_word_came_is_no_verdict() -> None:
     assert registry.is_coming(KEY)
 
 
+async def test_a_job_waits_for_the_word_of_an_operator_that_is_not_heard() -> None:
+    """Who it knows of is gone, and others came: its next word is there before long."""
+    registry = a_registry({"old": ScriptedEngine(HI), "new": ScriptedEngine(HI)}, ready=False)
+    registry.apply(a_snapshot(an_endpoint("old"), version=2))
+    registry.workers()[0].was_judged()
+    registry.is_outdated = lambda: True
+    job = asyncio.ensure_future(Dispatcher(registry).dispatch(KEY, a_job()))
+    await settle()
+    waited = not job.done()
+    registry.apply(a_snapshot(an_endpoint("new"), version=3))
+    registry.is_outdated = lambda: False
+    registry.workers()[0].became_ready(some_facts())
+
+    assert waited
+    assert len(await all_of(await asyncio.wait_for(job, 2))) == 3
+
+
 async def test_a_worker_that_leaves_is_not_waited_for() -> None:
     """The control plane wants no new jobs there: its probe changes nothing."""
     registry = a_registry({"w1": ScriptedEngine(HI)}, ready=False)
