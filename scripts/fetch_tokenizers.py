@@ -107,13 +107,25 @@ def _downloaded(package: str, into: Path) -> Path:
     raise AssertionError(ATTEMPTS)
 
 
+def _unpack_files(bundle: tarfile.TarFile, target: Path) -> None:
+    """Write the files of *bundle* below *target*; Debian's Python 3.11.2 knows no filters yet."""
+    for member in bundle:
+        if (content := bundle.extractfile(member)) is None:
+            continue
+        path = (target / member.name).resolve()
+        if target not in path.parents:
+            raise ValueError(f"{member.name} is not below the archive's folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.read())
+
+
 def _unpack(archive: Path, target: Path) -> None:
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             wheel.extractall(target)  # noqa: S202  # a wheel that pip has just checked
     else:
         with tarfile.open(archive) as bundle:
-            bundle.extractall(target, filter="data")
+            _unpack_files(bundle, target.resolve())
     archive.unlink()
 
 
