@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from sglr_dataplane.fleet.stream import Batches
 from sglr_dataplane.job import Chunk, Job, Sampling, Usage, new_job_id
 from support.answers import PROMPT, answer, recipe
 from support.h2peer import settings
+from support.readers import Reader
 
 SECONDS = 10.0
 
@@ -79,33 +79,21 @@ class OneLink:
         call.begin(self.link)
 
 
-class Client:
-    """An outlet whose client reads or does not, by chance."""
+class Client(Reader):
+    """A reader whose connection may break."""
 
     def __init__(self, seed: int, *, full: float) -> None:
         """Be full with the chance *full*."""
-        self._random = random.Random(seed)
-        self.full = full
+        super().__init__(seed, full=full)
         self.is_moody = bool(full)
         self.breaks = False
         """Whether writing fails."""
-        self.on_room: Callable[[], None] | None = None
-        self.on_gone: Callable[[], None] | None = None
-        self.is_gone = False
-        self.has_body = True
-        self.written: list[bytes] = []
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing may be written now."""
-        return self._random.random() < self.full
 
     def write(self, part: bytes) -> None:
-        """Keep *part*, which must not be empty: that would end the answer."""
-        assert part
+        """Keep *part*, or fail."""
         if self.breaks:
             raise ZeroDivisionError
-        self.written.append(part)
+        super().write(part)
 
 
 @dataclass

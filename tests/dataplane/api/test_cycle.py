@@ -17,12 +17,13 @@ from sglr_dataplane.api.auth import Guard
 from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.exchange import Exchange
 from sglr_dataplane.api.front_door import FrontDoor
-from sglr_dataplane.api.server import listen, new_server
+from sglr_dataplane.api.server import new_server
 from sglr_dataplane.config import DrainSettings
 from sglr_dataplane.fleet.backend_keys import BackendKeys
 from sglr_dataplane.fleet.keys import Keys
 from sglr_dataplane.fleet.rates import Meter
 from sglr_dataplane.metrics import RouterMetrics
+from support.served import served
 
 SECONDS = 10.0
 GET = b"GET / HTTP/1.1\r\nHost: r\r\n\r\n"
@@ -36,14 +37,8 @@ async def a_server(app: ASGIApp, keep_alive: float = 30) -> AsyncGenerator[int]:
     server = new_server(app, Drain(DrainSettings()))
     server.config.lifespan_class = LifespanOff
     server.config.timeout_keep_alive = keep_alive  # type: ignore[assignment]  # seconds are seconds
-    listener = listen("127.0.0.1", 0)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        await asyncio.wait_for(serving, SECONDS)
-        listener.close()
+    async with served(server) as port:
+        yield port
 
 
 async def said(port: int, sent: bytes) -> bytes:

@@ -18,12 +18,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sglr_dataplane.api.cycle import Cycle
 from sglr_dataplane.api.drain import Drain
-from sglr_dataplane.api.server import listen, new_server
+from sglr_dataplane.api.server import new_server
 from sglr_dataplane.app import Router
 from sglr_dataplane.config import DrainSettings, RouterConfig, ServerTls
 from sglr_dataplane.sim.script import Incident, Play, Rule, Script
 from sglr_dataplane.sim.worker import SimWorker
 from support.router import RunningRouter, a_worker, eventually, manifest, running_router
+from support.served import served
 from support.sim import sim_worker
 
 SECONDS = 15.0
@@ -207,16 +208,11 @@ async def over_h11(folder: Path, worker: SimWorker) -> AsyncGenerator[httpx2.Asy
     router.apply(router.manifest.load())
     server = new_server(router.app, Drain(DrainSettings()))
     server.config.http_protocol_class = H11Protocol
-    listener = listen("127.0.0.1", 0)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with httpx2.AsyncClient(base_url=url, timeout=SECONDS) as http:
-            yield http
-    finally:
-        server.should_exit = True
-        await asyncio.wait_for(serving, SECONDS)
-        listener.close()
+    async with (
+        served(server) as port,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS) as http,
+    ):
+        yield http
 
 
 async def test_a_server_without_an_outlet_streams_through_asgi(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from starlette.types import Receive, Scope, Send
 from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.http_protocol import BoundedProtocol
 from sglr_dataplane.api.refusals import ProtocolLimits
-from sglr_dataplane.api.server import listen, new_server
+from sglr_dataplane.api.server import new_server
 from sglr_dataplane.config import DrainSettings
+from support.served import served
 
 SECONDS = 10.0
 BODY = b'{"a": "' + b"b" * 40 + b'"}'
@@ -100,14 +101,8 @@ async def a_server(
     server = new_server(application or Application(), Drain(DrainSettings()))
     assert issubclass(server.config.http_protocol_class, BoundedProtocol)
     server.config.http_protocol_class = protocol
-    listener = listen("127.0.0.1", 0)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        await asyncio.wait_for(serving, SECONDS)
-        listener.close()
+    async with served(server) as port:
+        yield port
 
 
 async def said(port: int, *pieces: bytes) -> bytes:

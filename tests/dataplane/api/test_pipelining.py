@@ -11,8 +11,9 @@ from starlette.types import Receive, Scope, Send
 from sglr_dataplane.api.cycle import Cycle
 from sglr_dataplane.api.drain import Drain
 from sglr_dataplane.api.http_protocol import BoundedProtocol
-from sglr_dataplane.api.server import listen, new_server
+from sglr_dataplane.api.server import new_server
 from sglr_dataplane.config import DrainSettings
+from support.served import served
 
 SECONDS: Final = 10.0
 GET: Final = b"GET /%d HTTP/1.1\r\nHost: r\r\n\r\n"
@@ -71,15 +72,11 @@ async def a_server(application: Application) -> AsyncGenerator[int]:
     """Run a server and yield its port."""
     server = new_server(application, Drain(DrainSettings()))
     server.config.http_protocol_class = BoundedProtocol
-    listener = listen("127.0.0.1", 0)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        application.goes_on.set()
-        server.should_exit = True
-        await asyncio.wait_for(serving, SECONDS)
-        listener.close()
+    async with served(server) as port:
+        try:
+            yield port
+        finally:
+            application.goes_on.set()
 
 
 def held() -> int:

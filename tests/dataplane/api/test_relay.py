@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,44 +29,16 @@ from sglr_dataplane.errors import RouterError, WorkerLostError
 from sglr_dataplane.job import Chunk, Finish, Usage
 from support.answers import OPTIONS, PROMPT, Written, answer, chunks, recipe, tokenizer, written
 from support.batches import ScriptedBatches
+from support.readers import Reader
 
 SECONDS = 10.0
 RANDOM_ID = re.compile(rb"[0-9a-f]{24,32}")
 Asked = ChatRequest | CompletionRequest
 
 
-class ScriptedOutlet:
-    """A client that reads or does not, by chance."""
-
-    def __init__(self, seed: int, *, full: float = 0.3) -> None:
-        """Be full with the chance *full*."""
-        self._random = random.Random(seed)
-        self.full = full
-        """The chance of being full."""
-        self.on_room: Callable[[], None] | None = None
-        self.on_gone: Callable[[], None] | None = None
-        self.is_gone = False
-        self.has_body = True
-        self.written: list[bytes] = []
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing may be written now."""
-        return self._random.random() < self.full
-
-    @is_full.setter
-    def is_full(self, full: bool) -> None:
-        self.full = float(full)
-
-    def write(self, part: bytes) -> None:
-        """Keep *part*, which must not be empty: that would end the answer."""
-        assert part
-        self.written.append(part)
-
-
 def an_outlet(seed: int, *, full: float = 0.3) -> Any:
     """Return the outlet of a client; a relay uses no more of one."""
-    return ScriptedOutlet(seed, full=full)
+    return Reader(seed, full=full)
 
 
 def cut(items: Sequence[Chunk], borders: Sequence[int]) -> list[Sequence[Chunk]]:

@@ -17,7 +17,7 @@ from sglr_dataplane.api.front_door import Endpoint, FrontDoor
 from sglr_dataplane.api.http_protocol import BoundedProtocol
 from sglr_dataplane.api.presence import Presence
 from sglr_dataplane.api.refusals import ProtocolLimits
-from sglr_dataplane.api.server import listen, new_server
+from sglr_dataplane.api.server import new_server
 from sglr_dataplane.api.sse import failure_frame
 from sglr_dataplane.config import DrainSettings
 from sglr_dataplane.errors import RouterError
@@ -26,6 +26,7 @@ from sglr_dataplane.fleet.keys import Keys
 from sglr_dataplane.fleet.rates import Meter
 from sglr_dataplane.metrics import RouterMetrics
 from support.router import RunningRouter, eventually
+from support.served import served
 
 SECONDS = 10.0
 PATH = "/v1/chat/completions"
@@ -33,7 +34,7 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nContent-Length: 10\r\n
 
 
 @asynccontextmanager
-async def served(
+async def answered_by(
     endpoint: Endpoint, metrics: RouterMetrics, limits: ProtocolLimits | None = None
 ) -> AsyncGenerator[int]:
     """Serve *endpoint* behind the front door, and yield the port."""
@@ -50,14 +51,8 @@ async def served(
     server.config.lifespan_class = LifespanOff
     if limits is not None:
         server.config.http_protocol_class = type("Limited", (BoundedProtocol,), {"limits": limits})
-    listener = listen("127.0.0.1", 0)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        await asyncio.wait_for(serving, SECONDS)
-        listener.close()
+    async with served(server) as port:
+        yield port
 
 
 async def said(port: int, sent: bytes) -> tuple[bytes, bytes]:
@@ -84,7 +79,7 @@ async def test_a_body_that_stops_is_refused(begun: bytes) -> None:
     async def endpoint(exchange: Exchange) -> None:
         await exchange.body(1000, seconds=0.1)
 
-    async with served(endpoint, metrics) as port:
+    async with answered_by(endpoint, metrics) as port:
         head, body = await said(port, POST + begun)
 
     assert head.startswith(b"HTTP/1.1 408 ")
@@ -101,7 +96,7 @@ async def test_a_body_that_came_whole_and_is_too_large_is_refused_at_once() -> N
     async def endpoint(exchange: Exchange) -> None:
         await asyncio.wait_for(exchange.body(9), 3)
 
-    async with served(endpoint, metrics) as port:
+    async with answered_by(endpoint, metrics) as port:
         head = POST.replace(b"Content-Length: 10", b"Transfer-Encoding: chunked")
         answer, body = await said(port, head + b"a\r\n0123456789\r\n0\r\n\r\n")
 
@@ -124,7 +119,7 @@ async def test_a_crash_within_a_stream_is_an_error_frame(
         except RouterError as failure:
             await exchange.fail(failure, failure_frame)
 
-    async with served(endpoint, metrics) as port:
+    async with answered_by(endpoint, metrics) as port:
         sent = POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"0123456789"
         head, body = await said(port, sent)
 
@@ -174,7 +169,7 @@ async def test_a47_a_client_that_never_reads_ends_its_request() -> None:
                 raise
 
     limits = ProtocolLimits(write_seconds=0.1)
-    async with served(endpoint, metrics, limits) as port:
+    async with answered_by(endpoint, metrics, limits) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
         writer.write(POST + b"0123456789")
         try:
