@@ -15,7 +15,6 @@ import asyncio
 import json
 import multiprocessing
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -26,9 +25,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts")]
 
-from support.kube_api import FakeApi, running_api  # noqa: E402  # needs the path above
+from ports import reserved_port  # noqa: E402  # needs the path above
+
+from support.kube_api import FakeApi, running_api  # noqa: E402  # same
 from support.operators import kubeconfig  # noqa: E402  # same
 
 NAMESPACE = "inference"
@@ -229,13 +230,6 @@ def metric(port: int, name: str) -> dict[str, float]:
     }
 
 
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def quantile(values: list[float], share: float) -> float:
     """Return the value below which *share* of *values* lie."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
@@ -247,7 +241,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         # Real bookmarks come once a minute; the tests' pace would only cost this process.
         api.bookmark_every = 10.0
         populate(api, arguments.backends, arguments.each)
-        push, http = free_port(), free_port()
+        push, http = reserved_port(), reserved_port()
         here, there = multiprocessing.Pipe()
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()

@@ -20,7 +20,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -33,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ports import reserved_port  # same
 
 from kube import crd_server  # found through the line above
 
@@ -88,7 +89,9 @@ class Cluster:
         """Start everything and wait until it works."""
         for folder in (self.keys, self.root / "logs", self.root / "pids"):
             folder.mkdir(parents=True, exist_ok=True)
-        (self.root / "ports.json").write_text(json.dumps(vars(_free_ports())))
+        (self.root / "ports.json").write_text(
+            json.dumps(vars(Ports(*(reserved_port() for _ in range(5)))))
+        )
         self._make_keys()
         self._make_tokens()
         for user in self.users:
@@ -326,16 +329,6 @@ class Cluster:
             "users": [{"name": "test", "user": {"token": token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }
-
-
-def _free_ports() -> Ports:
-    sockets = [socket.socket() for _ in range(5)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return Ports(*ports)
 
 
 def _is_ours(pid: int, name: str) -> bool:

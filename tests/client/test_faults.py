@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from typing import Any
 
 import pytest
+from ports import reserved_port
 
 from sglr_client import (
     AuthenticationError,
@@ -38,14 +38,6 @@ WORD = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
 STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 ERROR = b'data: {"error":{"message":"worker died","type":"server_error","code":"worker_error"}}\n\n'
-
-
-def free_port() -> int:
-    """Return a port at which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def test_a_refusal_tells_all_it_knows(door: Door, mock_server: MockServer) -> None:
@@ -118,7 +110,7 @@ async def test_an_answer_above_the_limit_is_not_read(
 
 async def test_nobody_listening_is_a_failed_connection(open_door: Any) -> None:
     """After three attempts."""
-    door = open_door(f"http://127.0.0.1:{free_port()}")
+    door = open_door(f"http://127.0.0.1:{reserved_port()}")
 
     assert isinstance(await failure_of(door), ConnectFailedError)
 

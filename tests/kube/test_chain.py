@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import reserved_port
 
 from support.kube_objects import a_document
 from support.kube_real import SYSTEM, RealCluster, condition, eventually
@@ -22,13 +22,6 @@ pytestmark = pytest.mark.timeout(180)
 
 AT_ONCE = ("--force", "--grace-period=0", "--timeout=20s")
 """No kubelet confirms the end of a pod here."""
-
-
-def a_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def backend(namespace: str, name: str = "chat", **changes: Any) -> dict[str, Any]:
@@ -53,7 +46,7 @@ async def test_the_whole_chain_from_kubectl_to_an_acknowledging_router(
     cluster: RealCluster,
 ) -> None:
     """Pods become slices, slices become a router's table, and the status tells it."""
-    namespace, port = cluster.namespace(), a_port()
+    namespace, port = cluster.namespace(), reserved_port()
     cluster.workers(namespace, "qwen", "10.0.0.1", "10.0.0.2")
     with cluster.operator("chain", port) as operator:
         cluster.apply(backend(namespace))
@@ -81,7 +74,7 @@ async def test_the_whole_chain_from_kubectl_to_an_acknowledging_router(
 
 async def test_events_tell_what_is_missing(cluster: RealCluster) -> None:
     """Kubectl describe shows the Event of a Service that does not exist."""
-    namespace, port = cluster.namespace(), a_port()
+    namespace, port = cluster.namespace(), reserved_port()
     with cluster.operator("events", port):
         cluster.apply(backend(namespace))
         await within(
@@ -95,7 +88,7 @@ async def test_events_tell_what_is_missing(cluster: RealCluster) -> None:
 
 async def test_the_status_belongs_to_our_field_manager_and_settles(cluster: RealCluster) -> None:
     """A settled status is not written again, and every field of it is owned by us."""
-    namespace, port = cluster.namespace(), a_port()
+    namespace, port = cluster.namespace(), reserved_port()
     cluster.workers(namespace, "qwen", "10.0.0.1")
     with cluster.operator("owner", port):
         cluster.apply(backend(namespace))
@@ -119,7 +112,7 @@ async def test_an_apiserver_restart_and_an_etcd_compaction_leave_no_ghost(
     cluster: RealCluster,
 ) -> None:
     """After both, routers follow the truth, and lost nothing in between."""
-    namespace, port = cluster.namespace(), a_port()
+    namespace, port = cluster.namespace(), reserved_port()
     cluster.workers(namespace, "qwen", "10.0.0.1", "10.0.0.2")
     with cluster.operator("restart", port):
         cluster.apply(backend(namespace))
@@ -145,7 +138,7 @@ async def test_a_standby_takes_over_in_time(
     """Under 3 s after a clean end and under 20 s after a kill a router hears the standby."""
     namespace = cluster.namespace()
     cluster.workers(namespace, "qwen", "10.0.0.1")
-    first, second = a_port(), a_port()
+    first, second = reserved_port(), reserved_port()
     with ExitStack() as stack:
         leader = stack.enter_context(cluster.operator(f"{how.name}-a", first))
         await within(lambda: leader.logged("serving routers"), what="the first leads")
@@ -172,7 +165,7 @@ async def test_a_paused_leader_cannot_push_what_it_knew(cluster: RealCluster) ->
     """A leader that wakes up after its time sends its routers away instead of feeding them."""
     namespace = cluster.namespace()
     cluster.workers(namespace, "qwen", "10.0.0.1")
-    first, second = a_port(), a_port()
+    first, second = reserved_port(), reserved_port()
     with ExitStack() as stack:
         leader = stack.enter_context(cluster.operator("paused-a", first))
         await within(lambda: leader.logged("serving routers"), what="the first leads")
@@ -229,7 +222,7 @@ async def test_a_chat_walks_from_kubectl_to_a_worker_through_a_router_process(
     cluster: RealCluster, tmp_path: Path
 ) -> None:
     """The pod's address and the Service's port are a simulated worker's; a client is answered."""
-    namespace, port = cluster.namespace(), a_port()
+    namespace, port = cluster.namespace(), reserved_port()
     with cluster.operator("chat", port):
         async with worker_and_router(port, tmp_path, f"{namespace}-chat") as (worker, url):
             cluster.workers(namespace, "qwen", "127.0.0.1", port=worker)

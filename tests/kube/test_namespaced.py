@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import reserved_port
 
 from sglr_dataplane.fleet.credentials import credentials_of
 from sglr_dataplane.fleet.intake_config import IntakeConfig
@@ -23,13 +23,6 @@ from support.push import Router, routing
 pytestmark = pytest.mark.timeout(180)
 
 RULES = ("watch.yaml", "references.yaml")
-
-
-def a_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def flags(namespace: str, folder: Path) -> tuple[str, ...]:
@@ -85,7 +78,7 @@ async def test_a24_one_namespace_is_served_with_rights_in_it_alone(
     cluster: RealCluster, tmp_path: Path
 ) -> None:
     """Published keys let its router in; a Secret appears, rotates, and reaches the router."""
-    namespace, port = cluster.namespace(), a_port()
+    namespace, port = cluster.namespace(), reserved_port()
     elsewhere = cluster.namespace()
     cluster.workers(namespace, "qwen", "10.0.0.1")
     for name in ("router", "stranger"):

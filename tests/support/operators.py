@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ports import reserved_port
 from prometheus_client import CollectorRegistry
 
 from sglr_operator.app import Operator
@@ -45,13 +45,6 @@ FAST = OperatorConfig(
     http=HERE,
     debug=HERE,
 )
-
-
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def kubeconfig(api: FakeApi, folder: Path) -> str:
@@ -104,7 +97,7 @@ async def operating(
 ) -> AsyncGenerator[Running]:
     """Run an operator against *api*."""
     # A port of its own, known beforehand: routers find the same operator after a new election.
-    push = replace(FAST.push, address=Address("127.0.0.1", free_port()))
+    push = replace(FAST.push, address=Address("127.0.0.1", reserved_port()))
     config = change(replace(FAST, kubeconfig=kubeconfig(api, folder), push=push))
     metrics = Metrics(CollectorRegistry())
     operator = Operator(config, metrics)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import h2.events
 import pytest
+from ports import reserved_port
 
 from sglr_dataplane.engine.channel_options import Backoff, ChannelOptions
 from sglr_dataplane.engine.h2.link import Keepalive
@@ -29,14 +29,6 @@ from support.h2peer import (
 )
 
 UNAVAILABLE = 14
-
-
-def a_free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 async def test_a_refused_stream_is_sent_again_for_free() -> None:
@@ -144,7 +136,7 @@ async def test_a_closed_connection_is_made_again_at_once() -> None:
 async def test_a_worker_that_is_down_fails_calls_at_once_until_its_backoff_is_over() -> None:
     """Unreachable is known without a wait, and a worker that came back is used again."""
     gone = Peer()
-    gone.port = a_free_port()
+    gone.port = reserved_port()
     options = ChannelOptions(backoff=Backoff(first=0.1, longest=0.1))
     async with a_channel(gone, options) as channel:
         for _ in range(2):
@@ -170,7 +162,7 @@ async def test_a_worker_that_stays_down_is_logged_ever_more_rarely(
     """The first failure, then the 2nd, the 4th, the 8th: each with the worker's address."""
     caplog.set_level("INFO")
     gone = Peer()
-    gone.port = a_free_port()
+    gone.port = reserved_port()
     options = ChannelOptions(backoff=Backoff(first=0.0, longest=0.0))
     async with a_channel(gone, options) as channel:
         for _ in range(9):
