@@ -29,6 +29,11 @@ class ScriptedBatches:
         return self._failure is not None and not self._reads
 
     @property
+    def are_quiet(self) -> bool:
+        """Whether nothing is there to be pulled: never said, as an HTTP worker's stream does."""
+        return False
+
+    @property
     def left(self) -> int:
         """How many chunks nobody has pulled."""
         return sum(map(len, self._reads))

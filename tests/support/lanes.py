@@ -137,12 +137,16 @@ class Request:
         escaped = recipe().vocabulary.escaped
         # A client takes frames, and nothing else of what an outlet does.
         outlet = cast("Any", self.client)
+        if batches.are_quiet and not told.told and not told.finished:
+            self.client.write(frames)
+            frames = b""
         relay = Relay(batches, told, reply, self.exchange, outlet, escaped)
         relay.begin()
         frames += relay.held()
         try:
             if not told.finished:
-                self.client.write(frames)
+                if frames:
+                    self.client.write(frames)
                 self._count_rings(relay)
                 await relay.run()
                 frames = relay.held()

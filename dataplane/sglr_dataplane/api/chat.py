@@ -12,6 +12,7 @@ import msgspec
 from sglr_dataplane.api.answer import Answer, whole
 from sglr_dataplane.api.auth import caller_of
 from sglr_dataplane.api.constraints import constraint_of
+from sglr_dataplane.api.meanwhile import Meanwhile
 from sglr_dataplane.api.presence import Presence
 from sglr_dataplane.api.readings import choices_of, prompts_of
 from sglr_dataplane.api.relay import Relay
@@ -25,6 +26,7 @@ from sglr_dataplane.prompt.sampling import defaults_of, max_new_tokens, sampling
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sglr_dataplane.api.answer import Choice
     from sglr_dataplane.api.dialect import Asked, Dialect, Reply
     from sglr_dataplane.api.exchange import Exchange
     from sglr_dataplane.api.together import Chunks
@@ -59,6 +61,8 @@ class Sent(msgspec.Struct, frozen=True):
     jobs: Sequence[Job]
     chunks: Chunks
     """To be closed; the first has come."""
+    told: Meanwhile[tuple[Reply, list[Choice]]]
+    """What its answer is told with."""
     stages: Stages
     """Where its times are observed."""
 
@@ -117,7 +121,7 @@ class Walk:
             asked = await asyncio.to_thread(self._dialect.decode, body)
         question = Question(asked, caller_of(exchange), len(body), began)
         recipe = self._recipes.find(asked.model, question.caller)
-        reply = self._dialect.reply(asked, recipe, created=int(self._now()))
+        sent: Sent | None = None
         exchange.facts |= {"model": asked.model or recipe.model, "stream": asked.stream}
         exchange.warnings = asked.warnings
         try:
@@ -126,10 +130,10 @@ class Walk:
                     sent = await self._sent(exchange, question, recipe)
                 except NoAvailableWorkersError as failure:
                     recipe = self._spare(question, recipe, failure)
-                    reply = self._dialect.reply(asked, recipe, created=int(self._now()))
                     sent = await self._sent(exchange, question, recipe)
-                await self._answer(exchange, asked, reply, sent)
+                await self._answer(exchange, asked, sent)
         except RouterError as failure:
+            reply = self._reply(asked, recipe) if sent is None else sent.told.take()[0]
             await exchange.fail(failure, reply.failure)
 
     async def _sent(self, exchange: Exchange, question: Question, recipe: Recipe) -> Sent:
@@ -160,8 +164,20 @@ class Walk:
         exchange.facts |= {"job": jobs[0].id, "prompt_tokens": tokens}
         stages = self._metrics.stages(key)
         stages.prompt.observe(self._clock() - question.began)
+        told = Meanwhile(
+            exchange.task.get_loop(), partial(self._told, asked, recipe, prompts, jobs)
+        )
         chunks = await dispatch_all(self._dispatcher, key, jobs, question.caller)
-        return Sent(recipe, prompts, jobs, chunks, stages)
+        return Sent(recipe, prompts, jobs, chunks, told, stages)
+
+    def _reply(self, asked: Asked, recipe: Recipe) -> Reply:
+        return self._dialect.reply(asked, recipe, created=int(self._now()))
+
+    def _told(
+        self, asked: Asked, recipe: Recipe, prompts: Sequence[PromptIds], jobs: Sequence[Job]
+    ) -> tuple[Reply, list[Choice]]:
+        """Return what the answer of *jobs* is told with."""
+        return self._reply(asked, recipe), choices_of(asked, recipe, prompts, jobs)
 
     def _spare(
         self, question: Question, recipe: Recipe, failure: NoAvailableWorkersError
@@ -212,10 +228,11 @@ class Walk:
             adapter=recipe.adapter,
         )
 
-    async def _answer(self, exchange: Exchange, asked: Asked, reply: Reply, sent: Sent) -> None:
+    async def _answer(self, exchange: Exchange, asked: Asked, sent: Sent) -> None:
         """Tell the client what comes, and count what it has cost, whether or not it is complete."""
         try:
-            answer = Answer(sent.chunks, choices_of(asked, sent.recipe, sent.prompts, sent.jobs))
+            reply, choices = sent.told.take()
+            answer = Answer(sent.chunks, choices)
             began, is_complete = self._clock(), False
             try:
                 tell = self._tell_events if asked.stream else self._tell_whole
@@ -239,25 +256,29 @@ class Walk:
         batches, outlet = sent.chunks.batches, exchange.outlet
         frames = reply.begin(sent.prompts, first.usage) + reply.news(first)
         if batches is None or outlet is None:
-            await self._begun(exchange, frames)
+            await self._say(exchange, frames)
             async for news in answer:
-                await exchange.send_events(reply.news(news))
+                await self._say(exchange, reply.news(news))
             frames = b""
         else:
+            if batches.are_quiet and not answer.told and not answer.finished:
+                # Nothing is there that could go with it in one write.
+                await self._say(exchange, frames)
+                frames = b""
             relay = Relay(batches, answer, reply, exchange, outlet, sent.recipe.vocabulary.escaped)
             relay.begin()
             frames += relay.held()
             if not answer.finished:
-                await self._begun(exchange, frames)
+                if frames:
+                    await self._say(exchange, frames)
                 await relay.run()
                 frames = relay.held()
-        await exchange.send_events(frames + reply.end(answer.usages), is_last=True)
+        await self._say(exchange, frames + reply.end(answer.usages), is_last=True)
+
+    async def _say(self, exchange: Exchange, frames: bytes, *, is_last: bool = False) -> None:
+        await exchange.send_events(frames, is_last=is_last)
         if exchange.content_sent_at is None:
             exchange.content_sent_at = self._clock()
-
-    async def _begun(self, exchange: Exchange, frames: bytes) -> None:
-        await exchange.send_events(frames)
-        exchange.content_sent_at = self._clock()
 
     def _count(
         self, exchange: Exchange, sent: Sent, answer: Answer, began: float, *, is_complete: bool

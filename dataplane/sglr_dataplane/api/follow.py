@@ -44,6 +44,11 @@ class Batches(Protocol):
         """Whether :meth:`pull` will raise, as soon as it has returned everything."""
         ...
 
+    @property
+    def are_quiet(self) -> bool:
+        """Whether :meth:`pull` would return nothing now; False where that is not known."""
+        ...
+
 
 class Follower(ABC):
     """Takes an answer until every choice has finished; what becomes of it is its subclasses'."""

@@ -132,6 +132,14 @@ class LeanStream(WaitingStream):
         choice.advance(lane.passed, usage)
         return usage
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has come that was not handed over, not even the end."""
+        call = self._call
+        if call is None or self.is_over or self._chunks or self._unread:
+            return False
+        return not (call.is_over or call.has_waiting)
+
     def put_back(self, chunk: Chunk) -> None:
         """Have *chunk*, the last that was handed over, come next again."""
         self._chunks.appendleft(chunk)

@@ -244,6 +244,11 @@ class Batches:
             self._chunks.pipe(outlet, spoken, self._stream.time_left)
 
     @property
+    def are_quiet(self) -> bool:
+        """Whether a gRPC worker has sent nothing more; False where another one answers."""
+        return isinstance(self._chunks, LeanStream) and self._chunks.is_quiet
+
+    @property
     def has_failed(self) -> bool:
         """Whether :meth:`pull` will raise, as soon as it has returned everything."""
         return self._chunks.failure is not None

@@ -223,6 +223,23 @@ async def test_one_of_several_choices_does_not_pass() -> None:
         assert (contents(request), request.rings) == (5, 4)
 
 
+@pytest.mark.parametrize("together", [1, 3])
+async def test_a_first_token_takes_along_what_came_with_it(together: int) -> None:
+    """In one write; a token that came alone waits for nothing."""
+    channel = OneLink()
+    async with requests(channel, [a_chat()]) as begun:
+        ((request, _),) = begun
+        tokens = [a_token(request.job, at) for at in range(1, 6)]
+        first, later = tokens[:together], tokens[together:]
+        await feed(channel, begun, [head() + b"".join(first), *later])
+
+        assert contents(request) == 5
+        assert [part.count(b'"content":"a"') for part in request.client.written] == [
+            together,
+            *(1 for _ in later),
+        ]
+
+
 async def test_a_token_in_which_a_stop_string_may_begin_is_read() -> None:
     """And those that follow it pass again, once it is clear that none did."""
     channel = OneLink()
