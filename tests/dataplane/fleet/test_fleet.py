@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
+from ports import reserved_port
 
 from sglr_dataplane.engine.deadlines import Deadlines
 from sglr_dataplane.engine.lean import LeanEngine, lean_engine
@@ -108,40 +109,41 @@ async def test_a_job_that_ends_engines_ends_two_at_most() -> None:
 
 async def test_another_model_in_a_workers_place_is_noticed() -> None:
     """A worker that restarts with another model gets no job; back with the right one, it does."""
-    async with playing(Play(ids=(1,))) as first:
-        port = int(first.address.rpartition(":")[2])
-        async with a_fleet(first) as registry:
-            (worker,) = registry.workers()
-            await until(lambda: worker.is_ready)
-            await first.stop(0)
-            async with playing(Play(ids=(9,)), model="other", port=port):
-                await until(lambda: "other" in (worker.problem or ""))
-                wrong = registry.candidates(KEY)
-            async with playing(Play(ids=(3,)), port=port):
-                await until(lambda: worker.is_ready and not worker.suspect)
+    port = reserved_port()
+    async with playing(Play(ids=(1,)), port=port) as first, a_fleet(first) as registry:
+        (worker,) = registry.workers()
+        await until(lambda: worker.is_ready)
+        await first.stop(0)
+        async with playing(Play(ids=(9,)), model="other", port=port):
+            await until(lambda: "other" in (worker.problem or ""))
+            wrong = registry.candidates(KEY)
+        async with playing(Play(ids=(3,)), port=port):
+            await until(lambda: worker.is_ready and not worker.suspect)
 
-                assert wrong == ()
-                assert await answer(registry) == (3,)
+            assert wrong == ()
+            assert await answer(registry) == (3,)
 
 
 async def test_a_model_that_took_a_workers_place_is_never_asked() -> None:
     """From the moment the connection is lost no job goes there before its facts were read again."""
-    async with playing(Play(ids=(1,))) as first:
-        port = int(first.address.rpartition(":")[2])
-        async with a_fleet(first, engine=lean_engine) as registry:
+    port = reserved_port()
+    async with (
+        playing(Play(ids=(1,)), port=port) as first,
+        a_fleet(first, engine=lean_engine) as registry,
+    ):
+        await until(lambda: registry.count(KEY).ready == 1)
+        before = await answer(registry)
+        await first.crash()
+        await until(lambda: registry.count(KEY).ready == 0)
+        async with playing(Play(ids=(9,)), model="other", port=port) as other:
+            for _ in range(20):
+                with pytest.raises(NoAvailableWorkersError):
+                    await answer(registry)
+                await asyncio.sleep(0)
+            asked = other.recorder.received
+        async with playing(Play(ids=(3,)), port=port):
             await until(lambda: registry.count(KEY).ready == 1)
-            before = await answer(registry)
-            await first.crash()
-            await until(lambda: registry.count(KEY).ready == 0)
-            async with playing(Play(ids=(9,)), model="other", port=port) as other:
-                for _ in range(20):
-                    with pytest.raises(NoAvailableWorkersError):
-                        await answer(registry)
-                    await asyncio.sleep(0)
-                asked = other.recorder.received
-            async with playing(Play(ids=(3,)), port=port):
-                await until(lambda: registry.count(KEY).ready == 1)
-                after = await answer(registry)
+            after = await answer(registry)
 
     assert (before, asked, after) == ((1,), [], (3,))
 

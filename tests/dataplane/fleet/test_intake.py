@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ports import reserved_port
 
 from sglr_dataplane.fleet import intake_file
 from sglr_dataplane.fleet.intake_config import IntakeConfig
@@ -292,10 +293,8 @@ async def test_an_operator_that_falls_silent_is_left() -> None:
 async def test_an_operator_that_takes_no_connection_is_soon_dialled_anew() -> None:
     """A pod that is gone refuses nothing: who answers next is heard before a welcome was due."""
     hasty = partial(replace, dial_deadline=0.1, welcome_deadline=60.0)
-    with socket.socket() as gone:
-        gone.bind(("127.0.0.1", 0))
-        gone.listen()
-        port = gone.getsockname()[1]
+    port = reserved_port()
+    with socket.create_server(("127.0.0.1", port)) as gone:
         async with routing(port, change=hasty) as router:
             failures, registry = "sglr_intake_failures_total", router.metrics.registry
             await until(lambda: (registry.get_sample_value(failures) or 0) >= 2, what="gave up")
