@@ -79,7 +79,7 @@ async def test_waiting_has_an_end(door: Door, mock_server: MockServer) -> None:
     with pytest.raises(ModelNotReadyError, match=r"'m' is not ready: .*\['mock-model'\]"):
         await door.ask("wait_for_model", "m", 0.2, interval=0.05)
 
-    assert 0.2 <= time.monotonic() - began < 2.0
+    assert 0.2 <= time.monotonic() - began < 9.0
 
 
 async def test_readiness_asks_past_an_open_breaker(door: Door, mock_server: MockServer) -> None:

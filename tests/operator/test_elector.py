@@ -36,6 +36,27 @@ class Clock:
         return Clocks(lambda: self.seconds, lambda: datetime(2026, 1, 1, tzinfo=UTC), self.sleep)
 
 
+class SteppedClock(Clock):
+    """Time whose sleeper wakes only when a test says so."""
+
+    def __init__(self) -> None:
+        """Have nobody asleep."""
+        super().__init__()
+        self._sleeping = asyncio.Semaphore(0)
+        self._woken = asyncio.Semaphore(0)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let *seconds* pass, and wait for the next :meth:`step`."""
+        self.seconds += seconds
+        self._sleeping.release()
+        await self._woken.acquire()
+
+    async def step(self) -> None:
+        """Wait until somebody sleeps, and wake it."""
+        await asyncio.wait_for(self._sleeping.acquire(), 10.0)
+        self._woken.release()
+
+
 @dataclass
 class Field:
     """An API server and the candidates for its Lease."""
@@ -88,11 +109,11 @@ async def test_a_leader_that_renews_is_not_replaced() -> None:
     async with a_field() as field:
         leader = field.candidate("a", Clock())
         await leader.acquire()
-        clock = Clock()
+        clock = SteppedClock()
         waiting = asyncio.ensure_future(field.candidate("b", clock).acquire())
         while clock.seconds < 160.0:
             assert await leader.confirm()
-            await asyncio.sleep(0.001)
+            await clock.step()
         waiting.cancel()
 
         assert field.lease()["holderIdentity"] == "a"

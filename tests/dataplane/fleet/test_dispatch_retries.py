@@ -200,7 +200,7 @@ async def test_attempts_wait_with_full_jitter() -> None:
     begin = time.monotonic()
     await all_of(await dispatcher.dispatch(KEY, a_job()))
 
-    assert 0.1 <= time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin >= 0.1
 
 
 async def test_a_wait_ends_with_the_jobs_time() -> None:

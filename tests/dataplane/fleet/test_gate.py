@@ -84,7 +84,7 @@ async def test_waiting_has_an_absolute_end() -> None:
         await gate.enter("", NORMAL, began + 10)
 
     assert failure.value.status == 429
-    assert 0.6 < time.monotonic() - began < 3
+    assert 0.6 < time.monotonic() - began < 9
     assert (gate.held, gate.waiting) == (1, 0)
 
 

@@ -111,7 +111,7 @@ def test_a41_what_the_sandbox_forbids_is_refused(template: str) -> None:
         ChatTemplate(template).render(messages)
 
     assert messages == HI
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
 
 
 def ticking(seconds: float) -> Iterator[float]:
