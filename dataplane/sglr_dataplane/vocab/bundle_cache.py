@@ -117,6 +117,8 @@ class BundleCache:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
+            if not self._is_lock(file, digest):
+                return  # somebody else has removed it, and what is there now may be held
             # Out of sight at once: whoever asks for it now unpacks it anew.
             going = self._directory / f".unpacking-{digest}"
             with suppress(OSError):
@@ -131,16 +133,23 @@ class BundleCache:
             file = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH)
-                # Whoever removed the bundle removed the lock with it: that one holds nothing.
-                if os.fstat(file).st_ino == place.stat().st_ino:
+                if self._is_lock(file, digest):
                     os.utime(place)
                     return file
-            except FileNotFoundError:
-                pass
             except BaseException:
                 os.close(file)
                 raise
             os.close(file)
+
+    def _is_lock(self, file: int, digest: str) -> bool:
+        """Return whether *file* is the lock of *digest* still.
+
+        Whoever removes a bundle removes the lock with it: from then on that one holds nothing.
+        """
+        try:
+            return os.fstat(file).st_ino == self._lock_of(digest).stat().st_ino
+        except FileNotFoundError:
+            return False
 
     def _lock_of(self, digest: str) -> Path:
         return self._directory / f".{digest}{_LOCK}"

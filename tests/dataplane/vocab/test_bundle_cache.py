@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -114,6 +115,30 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
         BundleCache(tmp_path / "cache").unpacked(ONE.archive, "../" + OTHER.sha256)
 
     assert list(tmp_path.rglob("*")) == []
+
+
+def test_who_comes_late_to_remove_a_bundle_leaves_the_one_that_came_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its look and its lock somebody else removed it, and a third one holds it again."""
+    before = BundleCache(tmp_path)
+    before.unpacked(ONE.archive, ONE.sha256)
+    before.close()
+    remover, holder = BundleCache(tmp_path, most_bytes=0), BundleCache(tmp_path)
+    paths: list[Path] = []
+
+    def flock(file: int, how: int) -> None:
+        if how & fcntl.LOCK_EX and not paths:
+            monkeypatch.undo()
+            remover.unpacked(OTHER.archive, OTHER.sha256)
+            paths.append(holder.unpacked(ONE.archive, ONE.sha256))
+        lock(file, how)
+
+    lock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", flock)
+    BundleCache(tmp_path, most_bytes=0).unpacked(THIRD.archive, THIRD.sha256)
+
+    assert [(path / "tokenizer.json").is_file() for path in paths] == [True]
 
 
 def test_routers_that_start_and_end_together_have_what_they_asked_for(tmp_path: Path) -> None:
