@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from tools import ROOT, Toolbox
+from tools import ROOT, Toolbox, reserved_port
 
 from sglr_dataplane.cli.bench_figures import Record
 
@@ -109,7 +108,7 @@ class Stage:
     @contextmanager
     def peer(self, worker: Running) -> Iterator[Running]:
         """Run the peer gateway in front of *worker*."""
-        port, other = _free_port(), _free_port()
+        port, other = reserved_port(), reserved_port()
         command = [
             *(self._tools.peer, "launch", "--host", "127.0.0.1", "--port", port),
             *("--worker-urls", f"grpc://127.0.0.1:{worker.port}"),
@@ -220,10 +219,3 @@ def asked(worker: Running) -> dict[str, int]:
     assert worker.process.stdout is not None  # noqa: S101  # it is a pipe
     said: dict[str, int] = json.loads(worker.process.stdout.readline())
     return said
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 from contextlib import ExitStack, contextmanager
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from compare import Case, write
 from contestants import Measured, Running, Stage, load, wait_for_chat
-from tools import ROOT, Toolbox
+from tools import ROOT, Toolbox, reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,24 +73,16 @@ class HttpStage(Stage):
     @contextmanager
     def http_peer(self, worker: Running) -> Iterator[Running]:
         """Run the peer gateway in front of *worker*."""
-        port = free_port()
+        port = reserved_port()
         command = [
             *(self._tools.peer, "launch", "--host", "127.0.0.1", "--port", port),
             *("--worker-urls", f"http://127.0.0.1:{worker.port}", "--policy", "round_robin"),
-            *("--prometheus-port", free_port()),
+            *("--prometheus-port", reserved_port()),
         ]
         with self._running("smg", command) as process:
             running = Running("smg", port, process)
             wait_for_chat(running)
             yield running
-
-
-def free_port() -> int:
-    """Return a port that nobody has at the moment."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-    return port
 
 
 def compared(stage: HttpStage, tools: Toolbox, case: Case, rounds: int, *, peer: bool) -> Any:

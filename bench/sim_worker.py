@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from sglr_dataplane.sim.script import Play, Rule, Script  # same
+from sglr_dataplane.sim.script import Play, Rule, Script
 from support.sim import sim_worker  # needs the path above
 from support.sim_client import a_request, connected  # same
 

@@ -11,7 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
 from google.protobuf.struct_pb2 import Struct
+from ports import reserved_port  # noqa: F401  # for all that import this
 
 from sglr_dataplane.prompt.encoder import ReferenceEncoder
 from sglr_dataplane.vocab import Vocabulary

@@ -57,6 +57,7 @@ def surroundings() -> str:
         capture_output=True,
         text=True,
         check=False,
+        timeout=60,
     ).stdout
     for line in pods.splitlines():
         namespace, pod, *_ = line.split()

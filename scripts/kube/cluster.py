@@ -33,9 +33,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ports import reserved_port  # same
+from ports import reserved_port  # found through the line above
 
-from kube import crd_server  # found through the line above
+from kube import crd_server  # same
 
 CONTROLLERS = (
     "endpoint,endpointslice,garbagecollector,namespace,serviceaccount,serviceaccount-token,"
