@@ -133,7 +133,8 @@ class Walk:
                     sent = await self._sent(exchange, question, recipe)
                 await self._answer(exchange, asked, sent)
         except RouterError as failure:
-            reply = self._reply(asked, recipe) if sent is None else sent.told.take()[0]
+            told = None if sent is None else sent.told.made
+            reply = self._reply(asked, recipe) if told is None else told[0]
             await exchange.fail(failure, reply.failure)
 
     async def _sent(self, exchange: Exchange, question: Question, recipe: Recipe) -> Sent:

@@ -20,20 +20,23 @@ class Meanwhile(Generic[T]):
 
         Args:
             loop: The task's.
-            make: Returns the thing. Called again, by :meth:`take`, after it has failed.
+            make: Returns the thing, which is not None. Called again, by :meth:`take`, after it has
+                failed.
         """
         self._make = make
-        self._made: list[T] = []
+        self.made: T | None = None
+        """The thing; None until it is made."""
         loop.call_soon(self._prepare)
 
     def __repr__(self) -> str:
-        return f"<Meanwhile {'made' if self._made else 'not made'}>"
+        return f"<Meanwhile {self.made!r}>"
 
     def take(self) -> T:
         """Return the thing, always the same; raises what making it raises."""
-        if not self._made:
-            self._made.append(self._make())
-        return self._made[0]
+        made = self.made
+        if made is None:
+            made = self.made = self._make()
+        return made
 
     def _prepare(self) -> None:
         with suppress(Exception):  # who takes it hears of it

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import openai
 import pytest
 
+from sglr_dataplane.api import chat
 from sglr_dataplane.sim.script import Incident, Play, Status
 from support.router import RunningRouter, a_worker, manifest, running_router
 
@@ -103,6 +104,27 @@ async def test_a_failure_after_a_keepalive_is_an_error_frame(tmp_path: Path) -> 
     assert json.loads(error[6:])["error"]["code"] == "truncated_stream"
     assert done == "data: [DONE]"
     assert 'outcome="truncated_stream",route="/v1/chat/completions"' in metrics
+
+
+async def test_a_fault_of_ours_after_a_keepalive_is_an_error_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that keeps the answer from being told at all."""
+
+    def broken(*_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(chat, "choices_of", broken)
+    async with (
+        a_worker(Play(text="one", first_delay="200ms")) as worker,
+        running_router(tmp_path, manifest(worker.address), keepalive=SILENCE) as router,
+    ):
+        answer = await post(router)
+
+    comment, *_, error, done = frames(answer.text)
+    assert comment == ": keep-alive"
+    assert json.loads(error[6:])["error"]["code"] == "internal_error"
+    assert done == "data: [DONE]"
 
 
 async def test_another_worker_is_tried_after_a_keepalive(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from itertools import count
 
 import pytest
@@ -15,7 +14,12 @@ async def test_it_is_made_when_the_task_sleeps() -> None:
     """After all that the task did before, and before what comes in later."""
     told: list[str] = []
     loop = asyncio.get_running_loop()
-    thing = Meanwhile(loop, partial(told.append, "made"))
+
+    def make() -> list[str]:
+        told.append("made")
+        return told
+
+    thing = Meanwhile(loop, make)
     told.append("written")
     loop.call_soon(told.append, "woken")
 
